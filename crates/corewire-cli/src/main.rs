@@ -1,0 +1,2 @@
+//! The `corewire` command.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Service discovery and load balancing for Corewire.
+#![forbid(unsafe_code)]

@@ -1,0 +1,7 @@
+//! Sans-io protocols of Corewire: frames and codecs, request matching.
+//!
+//! Nothing here does I/O, reads a clock or allocates on the path of a message. A protocol is a state machine:
+//! bytes (and, where it matters, the time) go in; bytes and events come out.
+#![forbid(unsafe_code)]
+
+pub mod codec;

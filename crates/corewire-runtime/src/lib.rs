@@ -1,0 +1,2 @@
+//! Thread-per-core workers.
+#![forbid(unsafe_code)]

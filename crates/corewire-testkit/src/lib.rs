@@ -1,0 +1,2 @@
+//! Test tools shared by the crates of Corewire.
+#![forbid(unsafe_code)]

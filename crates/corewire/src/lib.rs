@@ -1,0 +1,2 @@
+//! Fast TCP, UDP and RPC services.
+#![forbid(unsafe_code)]
