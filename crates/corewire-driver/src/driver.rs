@@ -143,7 +143,8 @@ impl Driver {
         each!(mut self, inner => inner.add_connecting(socket))
     }
 
-    /// Stops receiving; the peer meets a full window in the end. What had been received already still comes.
+    /// Stops receiving (on a listener: accepting); the peer meets a full window in the end. What had been received or
+    /// accepted already still comes.
     pub fn pause_receive(&mut self, token: Token) {
         each!(mut self, inner => inner.pause_receive(token));
     }

@@ -188,6 +188,10 @@ impl Readiness {
         let token = ready.token;
         let io = self.table.get_mut(token)?;
         match io.role {
+            Role::Listener if io.paused => {
+                io.edge_kept = true;
+                return None;
+            }
             Role::Listener => return self.accept(token),
             Role::Connecting if ready.writable => return Some(self.finish_connect(ready)),
             Role::Connecting => return None,

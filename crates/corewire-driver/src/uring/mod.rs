@@ -440,6 +440,8 @@ impl Uring {
         }
         let error = io::Error::from_raw_os_error(-result);
         if Errno::from_raw_os_error(-result) == Errno::CANCELED {
+            // Paused, and perhaps resumed since.
+            self.rearm(listener);
             return None;
         }
         if net::is_passing_accept_error(&error) {
@@ -524,9 +526,11 @@ impl Uring {
             return;
         }
         io.cancelling = true;
-        // The path may have changed since: cancel what was armed.
-        let armed = [Operation::Receive, Operation::PollIn];
-        for operation in armed {
+        if io.role == Role::Listener {
+            return self.cancel(Operation::Accept, token);
+        }
+        // The path may have changed since it was armed: cancel whichever it was.
+        for operation in [Operation::Receive, Operation::PollIn] {
             self.cancel(operation, token);
         }
     }
