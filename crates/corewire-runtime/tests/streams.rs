@@ -1,5 +1,7 @@
 //! Streams, on the driver that `COREWIRE_DRIVER` names.
 
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
 use std::io;
 use std::time::Duration;
 
