@@ -1,2 +1,5 @@
 //! Thread-per-core workers.
 #![forbid(unsafe_code)]
+
+pub mod mailbox;
+mod mailbox_sync;
