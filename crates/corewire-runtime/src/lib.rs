@@ -3,3 +3,4 @@
 
 pub mod mailbox;
 mod mailbox_sync;
+pub mod timer_wheel;
