@@ -36,6 +36,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 pub mod blocking;
 mod conn;
 mod error;
