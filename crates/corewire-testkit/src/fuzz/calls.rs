@@ -55,6 +55,7 @@ impl Pair {
             5 => self.abandon(choice),
             6 => self.withdraw(choice),
             _ if choice == 0 => self.drain(),
+            _ if choice.is_multiple_of(5) => self.abandon_if(u32::from(choice)),
             _ => self.stray(choice),
         }
     }
@@ -107,6 +108,15 @@ impl Pair {
         let expected = call.and_then(|call| call.value.take());
         assert!(expected.is_none_or(|expected| expected == value));
         assert_eq!(self.table.abandon(key), expected);
+    }
+
+    fn abandon_if(&mut self, divisor: u32) {
+        let mut ended = Vec::new();
+        self.table.abandon_if(|value| value % divisor == 0, |value| ended.push(value));
+        ended.sort_unstable();
+        let calls = self.model.iter_mut();
+        let over = calls.filter_map(|call| call.value.take_if(|value| *value % divisor == 0));
+        assert_eq!(ended, over.collect::<Vec<_>>());
     }
 
     fn withdraw(&mut self, choice: u8) {
