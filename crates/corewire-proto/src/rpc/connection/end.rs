@@ -102,7 +102,7 @@ impl Connection {
         let is_v2 = self.is_v2();
         let call = self.calls.at(index);
         let is_v1_call = !is_v2 && !call.is_stream;
-        if call.sent_end && (is_v2 || is_v1_call) {
+        if call.sent_end {
             return self.discard_rest(index, out);
         }
         let id = call.id;

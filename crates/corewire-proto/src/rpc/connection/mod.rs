@@ -96,7 +96,8 @@ pub struct Connection {
     pings: Budget,
     cancels: Budget,
     pings_unanswered: u32,
-    abandoned: u32,
+    /// Calls, and streams, that wait only for the peer's end.
+    abandoned: [u32; 2],
     buffered: u64,
     /// Calls with more unreleased than the window (version 1, which cannot stop one sender).
     over_window: u32,
@@ -135,7 +136,7 @@ impl Connection {
             pings: Budget::new(settings.pings),
             cancels: Budget::new(settings.cancels),
             pings_unanswered: 0,
-            abandoned: 0,
+            abandoned: [0; 2],
             buffered: 0,
             over_window: 0,
         }
@@ -168,7 +169,7 @@ impl Connection {
 
     /// Calls and streams that this side has given up and whose end the peer still owes.
     pub const fn calls_abandoned(&self) -> usize {
-        self.abandoned as usize
+        self.abandoned[0] as usize + self.abandoned[1] as usize
     }
 
     /// Bytes of messages handed out and not yet released (16 are counted for each message beside its payload).
@@ -317,7 +318,7 @@ impl Connection {
     fn free(&mut self, index: u32) {
         let call = self.calls.at(index);
         if call.is_abandoned {
-            self.abandoned -= 1;
+            self.abandoned[usize::from(call.is_stream)] -= 1;
         } else if call.unreleased > 0 {
             self.drop_unreleased(index);
         }
@@ -334,7 +335,7 @@ impl Connection {
         debug_assert!(!call.is_abandoned);
         call.is_abandoned = true;
         call.is_blocked = false;
-        self.abandoned += 1;
+        self.abandoned[usize::from(call.is_stream)] += 1;
     }
 
     fn drop_unreleased(&mut self, index: u32) {

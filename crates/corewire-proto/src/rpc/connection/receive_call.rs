@@ -11,6 +11,9 @@ use crate::rpc::output::Output;
 
 type Outcome<'a> = Result<Option<Event<'a>>, ConnectionError>;
 
+/// Refused calls of version 1 that may go on arriving, where `Settings::max_calls` is lower: a client cannot know it.
+const REFUSED_MIN: u32 = 1_024;
+
 /// A message of the peer's half, or its end, or both.
 pub(super) struct Part<'a> {
     /// None: the frame only ends the half.
@@ -85,7 +88,7 @@ impl Connection {
             return Err(Code::INVALID_REQUEST);
         }
         // In version 1 the abandoned ones are refused calls that go on arriving, which have a limit of their own.
-        let refused = if self.is_v2() { 0 } else { self.abandoned };
+        let refused = if self.is_v2() { 0 } else { self.abandoned[0] };
         let live = self.calls.calls_in_use.saturating_sub(refused);
         if live >= self.settings.max_calls || self.is_over_extension_limit(request.extensions) {
             return Err(Code::RESOURCE_EXHAUSTED);
@@ -110,8 +113,8 @@ impl Connection {
     ) -> Outcome<'a> {
         let mode = header.flags.mode();
         if header.version == Version::V1 && !end {
-            let limit = self.settings.max_calls;
-            if self.abandoned >= limit {
+            let limit = self.settings.max_calls.max(REFUSED_MIN);
+            if self.abandoned[0] >= limit {
                 return Err(ConnectionError::TooManyRefused { limit });
             }
             let index = self.calls.insert(header.id, mode, false);
