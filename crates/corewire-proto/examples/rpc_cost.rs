@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use corewire_proto::rpc::{CallKey, Connection, Event, MethodPath, Options, Received, Settings, Version};
+use corewire_proto::rpc::{CallKey, Connection, Event, MethodPath, Options, Settings, Version};
 
 const ROUNDS: usize = 5;
 
@@ -117,14 +117,8 @@ fn each_event(
     out: &mut Vec<u8>,
     mut act: impl FnMut(&mut Connection, Event<'_>, &mut Vec<u8>),
 ) {
-    let mut at = 0;
-    loop {
-        match machine.receive(&input[at..], Duration::ZERO, out).unwrap() {
-            Received::Event { consumed, event } => {
-                at += consumed;
-                act(machine, event, out);
-            }
-            Received::Incomplete { .. } => return,
-        }
+    let mut rest = input;
+    while let Some(event) = machine.receive(&mut rest, Duration::ZERO, out).unwrap() {
+        act(machine, event, out);
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::{
-    Advance, CallKey, Code, Connection, ConnectionError, Event, Mode, PeerSettings, Reassembly, Received,
-    Settings, Version,
+    Advance, CallKey, Code, Connection, ConnectionError, Event, Mode, PeerSettings, Reassembly, Settings,
+    Version,
 };
 
 /// A client and a server, joined.
@@ -101,21 +101,20 @@ impl RpcPeer {
         let mut seen = Vec::new();
         let Self { machine, out, now, inbox } = self;
         inbox.drive(&Bytes::copy_from_slice(chunk), |input, _| {
-            match machine.receive(input, *now, out)? {
-                Received::Event { consumed, event } => {
-                    seen.push(Seen::from(event));
-                    if matches!(event, Event::GoingAway(_)) {
-                        seen.extend(std::iter::from_fn(|| machine.next_refused()).map(Seen::Refused));
-                    }
-                    if matches!(event, Event::Settings(_)) {
-                        seen.extend(std::iter::from_fn(|| machine.next_writable()).map(Seen::Writable));
-                    }
-                    Ok(Advance::Consumed(consumed))
-                }
-                Received::Incomplete { consumed, total } => {
-                    Ok::<_, ConnectionError>(Advance::Needs { consumed, total })
-                }
+            let mut rest = input;
+            let event = machine.receive(&mut rest, *now, out)?;
+            let consumed = input.len() - rest.len();
+            let Some(event) = event else {
+                return Ok::<_, ConnectionError>(Advance::Needs { consumed, total: machine.needed() });
+            };
+            seen.push(Seen::from(event));
+            if matches!(event, Event::GoingAway(_)) {
+                seen.extend(std::iter::from_fn(|| machine.next_refused()).map(Seen::Refused));
             }
+            if matches!(event, Event::Settings(_)) {
+                seen.extend(std::iter::from_fn(|| machine.next_writable()).map(Seen::Writable));
+            }
+            Ok(Advance::Consumed(consumed))
         })?;
         Ok(seen)
     }

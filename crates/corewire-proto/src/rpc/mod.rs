@@ -17,7 +17,7 @@ mod settings;
 mod trace;
 
 pub use code::Code;
-pub use connection::{Begin, CallKey, Connection, Event, Failure, Received, Request};
+pub use connection::{Begin, CallKey, Connection, Event, Failure, Request};
 pub use error::{CallError, ConnectionError, SendError, Unsendable};
 pub use extensions::{Extensions, METADATA_NAME_MAX, Options};
 pub use frame::{

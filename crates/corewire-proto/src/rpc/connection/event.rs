@@ -7,26 +7,6 @@ use crate::rpc::frame::{CancelBody, ErrorBody, GoAwayBody};
 use crate::rpc::header::Mode;
 use crate::rpc::settings::PeerSettings;
 
-/// What [`Connection::receive`](super::Connection::receive) made of its input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received<'a> {
-    /// Something happened; step over `consumed` bytes and call again.
-    Event {
-        /// Bytes of the input taken.
-        consumed: usize,
-        /// What happened; its slices lie in the input.
-        event: Event<'a>,
-    },
-    /// The input ends inside a frame (or holds nothing).
-    Incomplete {
-        /// Bytes of the input taken before that frame.
-        consumed: usize,
-        /// Length of the frame as far as it is known, in bytes: another call with less behind `consumed` is of no
-        /// use. At most the body limit and 16.
-        total: usize,
-    },
-}
-
 /// Something that happened on a connection.
 ///
 /// The peer's half of a call ends exactly once: by [`Event::Message`] with `end`, [`Event::Request`] with `end`,

@@ -15,7 +15,7 @@ mod send;
 
 pub use begin::Begin;
 pub use calls::CallKey;
-pub use event::{Event, Failure, Received, Request};
+pub use event::{Event, Failure, Request};
 
 use self::budget::Budget;
 use self::calls::Calls;
@@ -32,8 +32,8 @@ use super::settings::{PeerSettings, Settings};
 ///
 /// 1. Make it: [`client`](Self::client) with the version to speak, or [`server`](Self::server), which speaks what
 ///    the client speaks.
-/// 2. For all bytes that arrive, call [`receive`](Self::receive) on what has not been consumed, until it answers
-///    [`Received::Incomplete`]. [`Reassembly`](super::Reassembly) keeps the rest. After [`Event::GoingAway`] take
+/// 2. For all bytes that arrive, call [`receive`](Self::receive) until it answers `None`.
+///    [`Reassembly`](super::Reassembly) keeps what it has not taken. After [`Event::GoingAway`] take
 ///    the refused calls by [`next_refused`](Self::next_refused), after [`Event::Settings`] the calls that may go
 ///    on by [`next_writable`](Self::next_writable).
 /// 3. In between, in any order: a client begins calls by [`unary`](Self::unary), [`begin`](Self::begin) and
@@ -54,7 +54,7 @@ use super::settings::{PeerSettings, Settings};
 ///
 /// ```
 /// use std::time::Duration;
-/// use corewire_proto::rpc::{Connection, Event, MethodPath, Received, Settings, Version};
+/// use corewire_proto::rpc::{Connection, Event, MethodPath, Settings, Version};
 ///
 /// let mut client = Connection::client(Version::V1, Settings::default());
 /// let mut server = Connection::server(Settings::default());
@@ -63,12 +63,12 @@ use super::settings::{PeerSettings, Settings};
 /// let echo = MethodPath::new("EchoService", "echo")?;
 /// let call = client.unary(&echo, b"Hello", &mut to_server)?;
 ///
-/// let received = server.receive(&to_server, Duration::ZERO, &mut to_client)?;
-/// let Received::Event { event: Event::Request { call: served, request }, .. } = received else { panic!() };
+/// let event = server.receive(&mut &to_server[..], Duration::ZERO, &mut to_client)?;
+/// let Some(Event::Request { call: served, request }) = event else { panic!() };
 /// server.send(served, request.payload.unwrap_or_default(), true, &mut to_client)?;
 ///
-/// let received = client.receive(&to_client, Duration::ZERO, &mut to_server)?;
-/// let Received::Event { event: Event::Message { call: answered, payload, end, .. }, .. } = received else { panic!() };
+/// let event = client.receive(&mut &to_client[..], Duration::ZERO, &mut to_server)?;
+/// let Some(Event::Message { call: answered, payload, end, .. }) = event else { panic!() };
 /// assert_eq!((answered, payload, end), (call, &b"Hello"[..], true));
 /// assert!(client.is_idle() && server.is_idle());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -76,6 +76,7 @@ use super::settings::{PeerSettings, Settings};
 #[derive(Debug)]
 pub struct Connection {
     is_client: bool,
+    needed: usize,
     /// None on a server until the first header.
     version: Option<Version>,
     settings: Settings,
@@ -120,6 +121,7 @@ impl Connection {
         let settings = settings.clamped();
         Self {
             is_client,
+            needed: super::header::HEADER_LEN,
             version: None,
             settings,
             peer: PeerSettings::unknown(),

@@ -2,44 +2,52 @@
 
 use std::time::Duration;
 
-use super::{Connection, Event, Received};
+use super::{Connection, Event};
 use crate::rpc::code::Code;
 use crate::rpc::error::ConnectionError;
 use crate::rpc::header::{FrameType, HEADER_LEN, Header, Version};
 use crate::rpc::output::Output;
 
 impl Connection {
-    /// Reads frames from the front of `input` up to the next event.
+    /// Reads frames from the front of `input` up to the next event, and steps over them.
     ///
-    /// `input` begins where the last call's `consumed` ended. Payloads and names in the event lie in `input`. `now`
-    /// is the time on any clock that does not go back. Answers that the protocol itself gives (SETTINGS, pongs,
-    /// refusals, credits, cancels) are appended to `out`.
+    /// `None` means that what is left of `input` is no whole frame: keep it, and call again when there are at least
+    /// [`needed`](Self::needed) bytes of it. Payloads and names in the event lie in `input`. `now` is the time on any
+    /// clock that does not go back. Answers that the protocol itself gives (SETTINGS, pongs, refusals, credits,
+    /// cancels) are appended to `out`.
     ///
     /// # Errors
     /// The peer broke the protocol or a limit; the connection must be closed, and `receive` not called again.
     #[inline]
     pub fn receive<'a, O: Output + ?Sized>(
         &mut self,
-        input: &'a [u8],
+        input: &mut &'a [u8],
         now: Duration,
         out: &mut O,
-    ) -> Result<Received<'a>, ConnectionError> {
-        let mut at = 0;
+    ) -> Result<Option<Event<'a>>, ConnectionError> {
         loop {
-            let rest = &input[at..];
-            let Some(header) = Header::parse(rest)? else {
-                return Ok(Received::Incomplete { consumed: at, total: HEADER_LEN });
+            let Some(header) = Header::parse(input)? else {
+                self.needed = HEADER_LEN;
+                return Ok(None);
             };
             self.check_header(&header, out)?;
             let total = HEADER_LEN + header.body_len as usize;
-            let Some(body) = rest.get(HEADER_LEN..total) else {
-                return Ok(Received::Incomplete { consumed: at, total });
+            let Some((frame, rest)) = input.split_at_checked(total) else {
+                self.needed = total;
+                return Ok(None);
             };
-            at += total;
-            if let Some(event) = self.on_frame(&header, body, now, out)? {
-                return Ok(Received::Event { consumed: at, event });
+            *input = rest;
+            let outcome = self.on_frame(&header, &frame[HEADER_LEN..], now, out);
+            if !matches!(outcome, Ok(None)) {
+                return outcome;
             }
         }
+    }
+
+    /// Length of the frame that the last [`receive`](Self::receive) stopped at, in bytes, as far as it is known: at
+    /// least 16, at most the body limit and 16.
+    pub const fn needed(&self) -> usize {
+        self.needed
     }
 
     #[inline]
@@ -71,7 +79,7 @@ impl Connection {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_frame<'a, O: Output + ?Sized>(
         &mut self,
         header: &Header,

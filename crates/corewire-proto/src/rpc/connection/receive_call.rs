@@ -23,7 +23,7 @@ pub(super) struct Part<'a> {
 }
 
 impl Connection {
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_request<'a, O: Output + ?Sized>(
         &mut self,
         header: &Header,
@@ -205,7 +205,7 @@ impl Connection {
         Ok(is_awaited.then_some(Event::Cancelled { call: key, cancel }))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_response<'a, O: Output + ?Sized>(
         &mut self,
         header: &Header,
@@ -300,7 +300,7 @@ impl Connection {
     }
 
     /// A readable frame of the peer's half of a call in use.
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_part<'a, O: Output + ?Sized>(
         &mut self,
         index: u32,
