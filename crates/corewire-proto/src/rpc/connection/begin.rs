@@ -192,3 +192,24 @@ impl Connection {
         self.paths[index] = Some(path.clone());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::{Connection, Settings};
+
+    #[test]
+    fn an_id_in_use_is_stepped_over_when_the_sequence_comes_round() {
+        for version in [Version::V1, Version::V2] {
+            let mut client = Connection::client(version, Settings::default());
+            let path = MethodPath::new("S", "e").unwrap();
+            let begin = |client: &mut Connection| {
+                let key = client.unary(&path, b"", &mut Vec::new()).unwrap();
+                client.calls.at(key.index() as u32).id
+            };
+            assert_eq!([begin(&mut client), begin(&mut client)], [0, 1]);
+            client.next_id = u32::MAX;
+            assert_eq!([begin(&mut client), begin(&mut client)], [u32::MAX, 2]);
+        }
+    }
+}
