@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use allocation_counter::measure;
-use corewire_proto::rpc::{Begin, Connection, Event, MethodPath, Mode, Options, Settings, Version};
+use bytes::Bytes;
+use corewire_proto::rpc::{
+    Advance, Begin, Connection, Event, MethodPath, Mode, Options, Reassembly, Settings, Version,
+};
 
 struct Pair {
     client: Connection,
@@ -100,4 +103,42 @@ fn a_bidi_call_and_a_stream_allocate_nothing_on_either_side() {
         let info = measure(|| (0..100).for_each(|_| round()));
         assert_eq!((info.count_total, info.bytes_total), (0, 0), "{version:?}");
     }
+}
+
+#[test]
+fn a_long_frame_in_many_chunks_is_put_together_without_allocation_unless_it_is_held() {
+    const LEN: usize = 64 * 1024;
+    // Whole, and cut in four with an end that falls inside the next header.
+    let chunks: Vec<Bytes> =
+        [vec![1; 16_384], vec![2; 16_384], vec![3; 16_384], vec![4; 16_384 - 5], vec![5; 5]]
+            .map(Bytes::from)
+            .into();
+    let mut reassembly = Reassembly::new();
+    let mut held = Vec::with_capacity(1_000);
+    let mut round = |hold: bool| {
+        for chunk in &chunks {
+            let step = |input: &[u8], origin: corewire_proto::rpc::Origin<'_>| {
+                if input.len() < LEN {
+                    let total = if input.len() < 16 { 16 } else { LEN };
+                    return Ok::<_, ()>(Advance::Needs { consumed: 0, total });
+                }
+                assert_eq!((input[0], input[LEN - 1]), (1, 5));
+                if hold {
+                    held.push(origin.to_bytes(&input[10..LEN]));
+                }
+                Ok(Advance::Consumed(LEN))
+            };
+            reassembly.drive(chunk, step).unwrap();
+        }
+        assert!(reassembly.is_empty());
+    };
+    (0..3).for_each(|_| round(false));
+    let info = measure(|| (0..100).for_each(|_| round(false)));
+    assert_eq!(info.count_total, 0);
+    round(true);
+    round(true);
+    assert!(
+        held.iter()
+            .all(|bytes| bytes.len() == LEN - 10 && bytes.ends_with(&[5; 5]) && bytes.starts_with(&[1]))
+    );
 }

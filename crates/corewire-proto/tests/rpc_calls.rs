@@ -281,6 +281,8 @@ fn a_message_longer_than_the_window_passes_and_stops_the_next() {
     send(&mut pair.server, served, &[1; 5_000], false).unwrap();
     send(&mut pair.server, served, b"a last message needs no credit", true).unwrap();
     assert_eq!(pair.to_client().len(), 2);
+    pair.client.machine.release(call, 5_000, &mut pair.client.out);
+    assert_eq!(pair.client.out, [], "a half that has ended needs none");
     pair.assert_settles_idle();
 }
 
@@ -359,6 +361,19 @@ fn a_server_that_has_ended_and_drops_the_rest_still_returns_credit() {
 }
 
 #[test]
+fn taking_a_message_after_the_end_of_its_half_grants_nothing() {
+    let small = Settings { window: 10, ..Settings::default() };
+    let mut pair = pair(Version::V2, Settings::default(), small);
+    let (call, served) = open(&mut pair);
+    send(&mut pair.client, call, b"long enough for a credit", true).unwrap();
+    assert_eq!(pair.to_server().len(), 2);
+    pair.server.machine.release(served, 24, &mut pair.server.out);
+    assert_eq!((pair.server.machine.buffered_bytes(), &pair.server.out[..]), (0, &[][..]));
+    pair.server.machine.finish(served, &mut pair.server.out).unwrap();
+    pair.assert_settles_idle();
+}
+
+#[test]
 fn going_away_finishes_what_was_accepted_and_refuses_the_rest() {
     let settings = Settings { first_id: u32::MAX - 1, ..Settings::default() };
     let mut pair = pair(Version::V2, settings, Settings::default());
@@ -368,7 +383,9 @@ fn going_away_finishes_what_was_accepted_and_refuses_the_rest() {
         pair.client.machine.open_stream(&path(), &Options::default(), &mut pair.client.out).unwrap();
     send(&mut pair.client, late_stream, b"x", false).unwrap();
     pair.server.machine.go_away(Code::OK, "moving", &mut pair.server.out);
+    let written = pair.server.out.clone();
     assert_eq!(pair.to_server(), [], "later calls are not begun");
+    assert_eq!(pair.server.out, written, "the client knows it from the GOAWAY");
     for &(_, served) in &accepted {
         send(&mut pair.server, served, b"done", true).unwrap();
     }

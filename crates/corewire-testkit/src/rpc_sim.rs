@@ -127,7 +127,7 @@ impl Sim {
         let kind = choices.below(5);
         let mode = [Mode::Unary, Mode::ClientStream, Mode::ServerStream, Mode::Bidi, Mode::Bidi][kind];
         let is_stream = kind == 4;
-        let (end, payload) = (choices.flag(), payload(tag, CLIENT, 0, choices.below(100)));
+        let (end, payload) = (choices.flag(), payload(tag, CLIENT, 0, choices.below(1_500)));
         let RpcPeer { machine, out, .. } = &mut self.pair.client;
         let begun = if is_stream {
             machine.open_stream(&path, &Options::default(), out)

@@ -1,7 +1,7 @@
 //! What can go wrong with a connection, and with what its owner asks of it.
 
+use super::body::BodyError;
 use super::code::Code;
-use super::frame::BodyError;
 use super::header::{FrameType, HeaderError, Version};
 
 /// The peer broke the protocol or a limit: the connection must be closed.

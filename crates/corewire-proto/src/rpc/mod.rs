@@ -2,8 +2,60 @@
 //!
 //! [`Connection`] is the state machine of one connection, the same for clients and servers: one mechanism with two
 //! halves per call, of which unary, client-stream, server-stream and bidi calls and the `STREAM_*` family are
-//! settings. [`Frame`] reads and writes single frames, for tools and tests. [`Reassembly`] joins received chunks.
+//! settings. [`Reassembly`] joins received chunks. [`Frame`] reads and writes single frames, for tools and tests.
+//!
+//! The receiving side of a server, for each chunk that arrives:
+//!
+//! ```
+//! use std::time::Duration;
+//! use bytes::Bytes;
+//! use corewire_proto::rpc::{Advance, Code, Connection, ConnectionError, Event, Failure, Reassembly};
+//!
+//! /// Most bytes that may wait to be sent before reading stops.
+//! const HIGH_WATER: usize = 1 << 20;
+//!
+//! struct Server {
+//!     machine: Connection,
+//!     inbox: Reassembly,
+//!     out: Vec<u8>,
+//! }
+//!
+//! impl Server {
+//!     fn on_received(&mut self, chunk: Bytes, now: Duration) -> Result<(), ConnectionError> {
+//!         let Self { machine, inbox, out } = self;
+//!         let received = inbox.drive(&chunk, |input, origin| {
+//!             if machine.is_receive_paused() || out.len() > HIGH_WATER {
+//!                 return Ok(Advance::Stop(0)); // go on later, with an empty chunk
+//!             }
+//!             let mut rest = input;
+//!             let event = machine.receive(&mut rest, now, out)?;
+//!             let consumed = input.len() - rest.len();
+//!             match event {
+//!                 None => return Ok(Advance::Needs { consumed, total: machine.needed() }),
+//!                 Some(Event::Request { call, request }) if request.method == b"echo" => {
+//!                     // A handler that answers later would keep `origin.to_bytes(payload)`.
+//!                     let _ = machine.send(call, request.payload.unwrap_or_default(), true, out);
+//!                 }
+//!                 Some(Event::Request { call, .. }) => {
+//!                     let _ = machine.fail(call, &Failure::from(Code::METHOD_NOT_FOUND), out);
+//!                 }
+//!                 Some(_) => {}
+//!             }
+//!             Ok(Advance::Consumed(consumed))
+//!         });
+//!         if let Err(error) = &received {
+//!             machine.abort(error, out); // then send `out` and close
+//!             while let Some(_lost) = machine.next_lost() {}
+//!         }
+//!         received
+//!     }
+//! }
+//! # let mut server = Server { machine: Connection::server(Default::default()), inbox: Reassembly::new(), out: Vec::new() };
+//! # server.on_received(Bytes::from_static(b"GRPC\x01\x01\x04\0\0\0\0\0\0\0\0\x09\0\0\0\x04echoX"), Duration::ZERO).unwrap();
+//! # assert_eq!(server.out, b"GRPC\x01\x02\x04\0\0\0\0\0\0\0\0\x03\0\0X");
+//! ```
 
+mod body;
 mod code;
 mod connection;
 mod error;
@@ -16,14 +68,14 @@ mod reassembly;
 mod settings;
 mod trace;
 
+pub use body::{
+    BodyError, CancelBody, ErrorBody, GoAwayBody, InitBody, RequestBody, ResponseBody, SettingsBody,
+};
 pub use code::Code;
 pub use connection::{Begin, CallKey, Connection, Event, Failure, Request};
 pub use error::{CallError, ConnectionError, SendError, Unsendable};
 pub use extensions::{Extensions, METADATA_NAME_MAX, Options};
-pub use frame::{
-    BodyError, CancelBody, ErrorBody, Frame, FrameError, GoAwayBody, InitBody, RequestBody, ResponseBody,
-    SettingsBody,
-};
+pub use frame::{Frame, FrameError};
 pub use header::{Flags, FrameType, HEADER_LEN, Header, HeaderError, MAGIC, Mode, Version};
 pub use output::{Output, Payload};
 pub use path::{MethodPath, NameTooLong};

@@ -1,12 +1,13 @@
 //! Joins received chunks at the frames that lie across them.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 
 /// Keeps the front of a frame whose rest has not arrived, so that
 /// [`Connection::receive`](super::Connection::receive) always sees whole frames.
 ///
-/// Frames that lie whole in a chunk are read where they are; only one that lies across chunks is copied, once.
-/// Memory: at most one frame (the body limit and 16 bytes), grown as bytes arrive, never by what a header announces.
+/// Frames that lie whole in a chunk are read where they are; only one that lies across chunks is copied, once, into a
+/// buffer that is used again unless a payload of it is still held. Memory: at most one frame (the body limit and 16
+/// bytes), grown as bytes arrive, never by what a header announces.
 ///
 /// ```
 /// use corewire_proto::rpc::{Advance, Reassembly};
@@ -29,7 +30,7 @@ use bytes::Bytes;
 /// ```
 #[derive(Debug, Default)]
 pub struct Reassembly {
-    carry: Vec<u8>,
+    carry: BytesMut,
     needed: usize,
 }
 
@@ -52,27 +53,33 @@ pub enum Advance {
 /// Where the input of a step lies.
 #[derive(Debug, Clone, Copy)]
 pub enum Origin<'a> {
-    /// In the chunk that was received.
-    Chunk(&'a Bytes),
-    /// In the reassembly's own buffer.
-    Carry,
+    /// In these bytes: the chunk that was received, or a long frame put together.
+    Shared(&'a Bytes),
+    /// In a buffer that the next frame overwrites: a short frame put together.
+    Scratch,
 }
 
 impl Origin<'_> {
-    /// A handle on `payload`, a part of the step's input, that outlives the step: a reference into the chunk, or a
-    /// copy of a frame that lay across chunks.
+    /// A handle on `payload`, a part of the step's input, that outlives the step. Only the payload of a short frame
+    /// that lay across chunks is copied for it.
     pub fn to_bytes(self, payload: &[u8]) -> Bytes {
         match self {
-            Self::Chunk(chunk) if !payload.is_empty() => chunk.slice_ref(payload),
+            Self::Shared(bytes) if !payload.is_empty() => bytes.slice_ref(payload),
             _ => Bytes::copy_from_slice(payload),
         }
     }
 }
 
+/// Frames up to this length, in bytes, are put together in a buffer that is never shared.
+const SCRATCH_MAX: usize = 512;
+
+/// A buffer that one long frame made larger than this is not kept for those that follow. In bytes.
+const KEPT_MAX: usize = 256 * 1024;
+
 impl Reassembly {
     /// Nothing kept.
-    pub const fn new() -> Self {
-        Self { carry: Vec::new(), needed: 0 }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Bytes kept for later.
@@ -85,18 +92,19 @@ impl Reassembly {
         self.carry.is_empty()
     }
 
-    /// Shows `step` what has arrived, again and again, until it needs more or stops.
+    /// Shows `step` what has arrived, again and again, until it needs more or stops. After a stop, go on with the next
+    /// chunk or an empty one.
     ///
     /// # Errors
-    /// Those of `step`; what it had not taken is then dropped.
+    /// Those of `step`; what it had not taken may be lost.
     pub fn drive<E>(
         &mut self,
         chunk: &Bytes,
         mut step: impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
     ) -> Result<(), E> {
         let mut rest = &chunk[..];
-        let mut stopped = false;
-        while !self.carry.is_empty() && !stopped {
+        let mut is_stopped = false;
+        while !self.carry.is_empty() && !is_stopped {
             let missing = self.needed.saturating_sub(self.carry.len());
             if missing > rest.len() {
                 self.carry.extend_from_slice(rest);
@@ -105,51 +113,61 @@ impl Reassembly {
             let (front, behind) = rest.split_at(missing);
             self.carry.extend_from_slice(front);
             rest = behind;
-            let carry = std::mem::take(&mut self.carry);
-            let (at, stop) = self.run(&carry, Origin::Carry, &mut step)?;
-            self.carry = carry;
-            self.carry.drain(..at);
-            stopped = stop;
+            is_stopped = self.run_carry(&mut step)?;
         }
         if !rest.is_empty() {
-            let (at, _) = if stopped { (0, true) } else { self.run(rest, Origin::Chunk(chunk), &mut step)? };
+            let mut at = 0;
+            if !is_stopped {
+                (at, _) = run(rest, Origin::Shared(chunk), &mut self.needed, &mut step)?;
+            }
             self.carry.extend_from_slice(&rest[at..]);
         }
-        self.shrink();
         Ok(())
     }
 
-    /// Runs `step` over one contiguous input: how much was taken, and whether it stopped of its own will.
-    fn run<E>(
+    /// Shows `step` what is kept; whether it stopped of its own will.
+    fn run_carry<E>(
         &mut self,
-        input: &[u8],
-        origin: Origin<'_>,
         step: &mut impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
-    ) -> Result<(usize, bool), E> {
-        let mut at = 0;
-        while at < input.len() {
-            match step(&input[at..], origin)? {
-                Advance::Consumed(n) => at += n,
-                Advance::Needs { consumed, total } => {
-                    at += consumed;
-                    // A step that asks for what it has would never be given more.
-                    self.needed = total.max(input.len() - at + 1);
-                    return Ok((at, false));
-                }
-                Advance::Stop(consumed) => {
-                    self.needed = 0;
-                    return Ok((at + consumed, true));
-                }
+    ) -> Result<bool, E> {
+        if self.carry.len() <= SCRATCH_MAX {
+            let (at, is_stopped) = run(&self.carry, Origin::Scratch, &mut self.needed, step)?;
+            self.carry.advance(at);
+            return Ok(is_stopped);
+        }
+        // Freezing a part shares the buffer, so that the next frame finds it free again once nobody holds this one.
+        let frame = self.carry.split().freeze();
+        let (at, is_stopped) = run(&frame, Origin::Shared(&frame), &mut self.needed, step)?;
+        if frame.len() > KEPT_MAX {
+            self.carry = BytesMut::new();
+        }
+        self.carry.extend_from_slice(&frame[at..]);
+        Ok(is_stopped)
+    }
+}
+
+/// Runs `step` over one contiguous input: how much was taken, and whether it stopped of its own will.
+fn run<E>(
+    input: &[u8],
+    origin: Origin<'_>,
+    needed: &mut usize,
+    step: &mut impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
+) -> Result<(usize, bool), E> {
+    let mut at = 0;
+    while at < input.len() {
+        match step(&input[at..], origin)? {
+            Advance::Consumed(n) => at += n,
+            Advance::Needs { consumed, total } => {
+                at += consumed;
+                // A step that asks for what it has would never be given more.
+                *needed = total.max(input.len() - at + 1);
+                return Ok((at, false));
+            }
+            Advance::Stop(consumed) => {
+                *needed = 0;
+                return Ok((at + consumed, true));
             }
         }
-        Ok((at, false))
     }
-
-    /// A buffer that one long frame made large is not kept for the small ones that follow.
-    fn shrink(&mut self) {
-        const KEPT: usize = 256 * 1024;
-        if self.carry.is_empty() && self.carry.capacity() > KEPT {
-            self.carry = Vec::new();
-        }
-    }
+    Ok((at, false))
 }

@@ -1,6 +1,6 @@
 //! The limits of a connection.
 
-use super::frame::SettingsBody;
+use super::body::SettingsBody;
 
 const WINDOW: u16 = 1;
 const BODY: u16 = 2;

@@ -1,9 +1,9 @@
 //! What a connection tells its owner.
 
 use super::calls::CallKey;
+use crate::rpc::body::{CancelBody, ErrorBody, GoAwayBody};
 use crate::rpc::code::Code;
 use crate::rpc::extensions::Extensions;
-use crate::rpc::frame::{CancelBody, ErrorBody, GoAwayBody};
 use crate::rpc::header::Mode;
 use crate::rpc::settings::PeerSettings;
 

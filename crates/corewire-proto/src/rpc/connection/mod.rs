@@ -84,7 +84,8 @@ pub struct Connection {
     settings_sent: bool,
     settings_received: bool,
     calls: Calls,
-    /// By slot: the names that further requests of version 1 repeat (client).
+    /// By slot: the names that further requests of version 1 repeat (client). Those of calls that are over stay
+    /// until another such call takes the slot.
     paths: Vec<Option<MethodPath>>,
     next_id: u32,
     last_accepted: Option<u32>,
@@ -323,9 +324,6 @@ impl Connection {
             self.abandoned[usize::from(call.is_stream)] -= 1;
         } else if call.unreleased > 0 {
             self.drop_unreleased(index);
-        }
-        if let Some(path) = self.paths.get_mut(index as usize) {
-            *path = None;
         }
         self.calls.remove(index);
     }

@@ -2,10 +2,10 @@
 
 use super::receive::unexpected;
 use super::{Connection, Event, Request, cost, emit};
+use crate::rpc::body::{BodyError, CancelBody, ErrorBody, RequestBody, ResponseBody};
 use crate::rpc::code::Code;
 use crate::rpc::error::ConnectionError;
 use crate::rpc::extensions::Extensions;
-use crate::rpc::frame::{BodyError, CancelBody, ErrorBody, RequestBody, ResponseBody};
 use crate::rpc::header::{Flags, Header, Version};
 use crate::rpc::output::Output;
 

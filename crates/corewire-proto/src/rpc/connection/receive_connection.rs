@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Connection, Event, emit};
+use crate::rpc::body::{BodyError, GoAwayBody, SettingsBody, parse_credit, parse_ping};
 use crate::rpc::error::ConnectionError;
-use crate::rpc::frame::{BodyError, GoAwayBody, SettingsBody, parse_credit, parse_ping};
 use crate::rpc::header::{Flags, FrameType, Header};
 use crate::rpc::output::Output;
 use crate::rpc::settings::PeerSettings;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::receive::unexpected;
 use super::receive_call::Part;
 use super::{Connection, Event, Request, emit};
+use crate::rpc::body::{CancelBody, InitBody};
 use crate::rpc::code::Code;
 use crate::rpc::error::ConnectionError;
 use crate::rpc::extensions::Extensions;
-use crate::rpc::frame::{CancelBody, InitBody};
 use crate::rpc::header::{Header, Mode, Version};
 use crate::rpc::output::Output;
 
