@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use corewire_proto::rpc::{
-    Begin, Code, Connection, ConnectionError, Frame, FrameType, HeaderError, MethodPath, Mode, Options, Rate,
-    Settings, Version,
+    Advance, Begin, Code, Connection, ConnectionError, Event, Frame, FrameType, HeaderError, MethodPath,
+    Mode, Options, Origin, Rate, Reassembly, Settings, Version,
 };
 use corewire_testkit::rpc_pair::{RpcPair, RpcPeer, Seen};
 
@@ -549,6 +550,38 @@ fn ids_go_on_over_the_wrap() {
         assert_eq!(pair.to_client().iter().filter(|seen| matches!(seen, Seen::Message(..))).count(), 4);
         pair.assert_settles_idle();
     }
+}
+
+#[test]
+fn a_client_that_never_reads_makes_the_server_stop_reading() {
+    const HIGH_WATER: usize = 10_000;
+    let (mut machine, mut inbox) = (Connection::server(Settings::default()), Reassembly::new());
+    let (mut out, mut answered) = (Vec::new(), 0);
+    let request = frame(V1, REQUEST, 4, 1, NAMES);
+    let mut receive = |chunk: &Bytes, out: &mut Vec<u8>| {
+        let step = |input: &[u8], _: Origin<'_>| {
+            if out.len() > HIGH_WATER {
+                return Ok::<_, ConnectionError>(Advance::Stop(0));
+            }
+            let mut rest = input;
+            let event = machine.receive(&mut rest, Duration::ZERO, out)?;
+            if let Some(Event::Request { call, .. }) = event {
+                machine.send(call, b"answer", true, out).unwrap();
+                answered += 1;
+            }
+            Ok(Advance::Consumed(input.len() - rest.len()))
+        };
+        inbox.drive(chunk, step).unwrap();
+        (inbox.len(), answered)
+    };
+    let (mut kept, mut answered) = receive(&Bytes::from(request.repeat(2_000)), &mut out);
+    assert!(out.len() < HIGH_WATER + 100);
+    assert_eq!(kept, (2_000 - answered) * request.len(), "the rest waits");
+    while kept > 0 {
+        out.clear();
+        (kept, answered) = receive(&Bytes::new(), &mut out);
+    }
+    assert_eq!(answered, 2_000);
 }
 
 #[test]

@@ -253,6 +253,8 @@ fn a_slow_consumer_stops_its_own_producer_and_nobody_else() {
         });
         pair.to_client();
     }
+    assert_eq!(pair.client.machine.poll_send(slow), Err(SendError::Blocked));
+    assert_eq!(pair.client.machine.poll_send(quick), Ok(()));
     assert_eq!(pair.server.machine.buffered_bytes(), 100);
     assert!(!pair.server.machine.is_receive_paused());
     pair.server.machine.release(slow_served, 34, &mut pair.server.out);
@@ -507,6 +509,7 @@ fn a_stream_of_version_1_is_not_written_before_it_is_accepted() {
     let mut pair = default_pair(Version::V1);
     let call = pair.client.machine.open_stream(&path(), &Options::default(), &mut pair.client.out).unwrap();
     assert_eq!(send(&mut pair.client, call, b"x", false), Err(SendError::NotAccepted));
+    assert_eq!(pair.client.machine.poll_send(call), Err(SendError::NotAccepted));
     let served = pair.to_server()[0].call().unwrap();
     // Sending accepts.
     send(&mut pair.server, served, b"hi", true).unwrap();
@@ -523,6 +526,7 @@ fn a_key_of_a_call_that_is_over_reaches_no_other_call() {
     send(&mut pair.server, old_served, b"", true).unwrap();
     pair.to_client();
     let (new, new_served) = begin(&mut pair, Mode::Unary, b"", true);
+    assert_eq!((pair.client.machine.wire_id(old), pair.client.machine.wire_id(new)), (None, Some(1)));
     assert_eq!(
         (old.index(), old_served.index()),
         (new.index(), new_served.index()),

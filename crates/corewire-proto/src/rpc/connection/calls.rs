@@ -150,6 +150,10 @@ impl Calls {
         &mut self.slots[index as usize]
     }
 
+    pub(super) fn id(&self, index: u32) -> u32 {
+        self.slots[index as usize].id
+    }
+
     pub(super) fn slots(&self) -> u32 {
         self.slots.len() as u32
     }

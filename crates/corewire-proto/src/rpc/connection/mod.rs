@@ -180,6 +180,11 @@ impl Connection {
         self.buffered
     }
 
+    /// The id that a call has on the wire, for logs; `None` when it is over.
+    pub fn wire_id(&self, call: CallKey) -> Option<u32> {
+        self.calls.resolve(call).map(|index| self.calls.id(index))
+    }
+
     /// No call is in flight and no stream is open.
     pub const fn is_idle(&self) -> bool {
         self.calls.calls_in_use == 0 && self.calls.streams_in_use == 0
@@ -193,7 +198,8 @@ impl Connection {
     /// Consumers hold more than the limits allow: read no more until [`release`](Self::release) has made room.
     ///
     /// It says so when the whole connection holds more than [`Settings::max_buffered`], and in version 1, where one
-    /// sender cannot be stopped alone, when a single call holds more than [`Settings::window`].
+    /// sender cannot be stopped alone, when a single call holds more than [`Settings::window`]. A consumer that waits
+    /// for another call of the same connection before it takes what it has can then wait for ever.
     #[inline]
     pub const fn is_receive_paused(&self) -> bool {
         self.over_window > 0 || self.buffered > self.settings.max_buffered

@@ -71,6 +71,25 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether a message without `end` could be sent now, so that none is made in vain. After
+    /// [`SendError::Blocked`] an [`Event::Writable`](super::Event::Writable) will come, as after a `send`.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send), but for what depends on the message.
+    pub fn poll_send(&mut self, call: CallKey) -> Result<(), SendError> {
+        let (index, version) = self.open_half(call)?;
+        let is_client = self.is_client;
+        let call = self.calls.at(index);
+        match version {
+            Version::V1 if is_client && call.is_stream && !call.is_accepted => Err(SendError::NotAccepted),
+            Version::V2 if call.send_credit <= 0 => {
+                call.is_blocked = true;
+                Err(SendError::Blocked)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Ends this side's half cleanly, without a message. Never waits for credit.
     ///
     /// # Errors
