@@ -4,6 +4,21 @@
 //! halves per call, of which unary, client-stream, server-stream and bidi calls and the `STREAM_*` family are
 //! settings. [`Reassembly`] joins received chunks. [`Frame`] reads and writes single frames, for tools and tests.
 //!
+//! Where version 1 leaves room, this is decided:
+//!
+//! - Responses may come in any order, since clients match them by id. A server whose handlers answer inline answers in
+//!   order, as the original does.
+//! - A half of one message ends with it, flagged END_STREAM or not. In a half of many, an empty frame with END_STREAM
+//!   that is not the first is an end without a message.
+//! - Further requests of a client stream repeat the names; another name, another mode or a finished half under an id in
+//!   flight is an id used twice, and closes the connection.
+//! - A cancelled call goes on at the server; its id stays in use until the response, which is dropped, has come.
+//! - A refused call of which more frames may come is remembered until its END_STREAM.
+//! - A client sends on a stream after STREAM_INIT_ACK. STREAM_CANCEL ends both halves and is not answered; frames that
+//!   cross it are dropped, and so are those of streams that never were.
+//! - Heartbeat and error frames, which have no meaning, are stepped over.
+//! - There are no credits: a call over its window pauses reading for the whole connection.
+//!
 //! The receiving side of a server, for each chunk that arrives:
 //!
 //! ```
