@@ -6,6 +6,7 @@
 
 pub mod codec;
 pub mod matching;
+pub mod rpc;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/writing-a-codec.md")]
