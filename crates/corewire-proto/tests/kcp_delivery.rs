@@ -45,12 +45,12 @@ impl Other {
 
 impl Endpoint for Other {
     fn input(&mut self, now_ms: u64, datagram: &[u8]) {
-        self.kcp.update(now_ms as u32).unwrap();
+        self.kcp.update(now_ms as u32).expect("the outbox never fails");
         let _ = self.kcp.input(datagram);
     }
 
     fn output(&mut self, now_ms: u64, emit: &mut dyn FnMut(&[u8])) {
-        self.kcp.update(now_ms as u32).unwrap();
+        self.kcp.update(now_ms as u32).expect("the outbox never fails");
         self.outbox.0.borrow_mut().drain(..).for_each(|datagram| emit(&datagram));
     }
 
@@ -76,7 +76,7 @@ impl Endpoint for Other {
 
 fn ours(turbo: bool) -> Kcp {
     let config = if turbo { Config::turbo() } else { Config::default() };
-    Kcp::new(1, config).unwrap()
+    Kcp::new(1, config).expect("the settings are valid")
 }
 
 /// Loss, duplication, reordering, delay and jitter that differ with the seed; the worst has 30 % loss.
@@ -155,7 +155,8 @@ fn numbers_and_time_stamps_wrap_around_in_flight() {
 
 #[test]
 fn an_outage_is_survived() {
-    let link = LinkConfig { delay_us: 15_000, outages: vec![20_000..3_000_000], ..LinkConfig::default() };
+    let link =
+        LinkConfig { delay_us: 15_000, outages: Vec::from([20_000..3_000_000]), ..LinkConfig::default() };
     exchange(Simulation::new(ours(true), ours(true), link.clone(), 1), 500, 1);
     exchange(Simulation::new(ours(true), Other::new(true), link, 1), 500, 1);
 }

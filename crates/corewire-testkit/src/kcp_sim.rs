@@ -122,19 +122,19 @@ impl<A: Endpoint, B: Endpoint> Simulation<A, B> {
         wakes.chain(arrivals.into_iter().flatten()).min()
     }
 
-    /// Settles, then moves the time to the next event or to `until_us`, whichever is first. False when nothing
-    /// will happen before `until_us`.
+    /// Settles, moves the time to the next event or to `until_us`, whichever is first, and settles again. False
+    /// when nothing will happen before `until_us`.
     pub fn step(&mut self, until_us: u64) -> bool {
         self.settle();
         let next_us = self.next_event_us().unwrap_or(u64::MAX);
         self.clock.advance_to_us(next_us.min(until_us));
+        self.settle();
         next_us < until_us
     }
 
     /// Runs until `until_us`.
     pub fn run_until(&mut self, until_us: u64) {
         while self.step(until_us) {}
-        self.settle();
     }
 }
 
@@ -144,4 +144,61 @@ pub fn numbered_message(index: u32, len: usize) -> Vec<u8> {
     let mut message: Vec<u8> = (0..len.max(4)).map(|at| (at as u32 ^ index.wrapping_mul(31)) as u8).collect();
     message[..4].copy_from_slice(&index.to_le_bytes());
     message
+}
+
+/// Sends `count` numbered messages of `len` bytes from `a` to `b`, one every `every_us`, whatever has become of the
+/// ones before, and gives how long each took, in microseconds and in ascending order.
+///
+/// # Panics
+/// When a message is lost, repeated or swapped, or does not arrive within an hour.
+pub fn message_latencies_us<A: Endpoint, B: Endpoint>(
+    simulation: &mut Simulation<A, B>,
+    count: u32,
+    len: usize,
+    every_us: u64,
+) -> Vec<u64> {
+    let begin_us = simulation.clock.now_us();
+    let sent_at = |index: u32| begin_us + u64::from(index) * every_us;
+    let deadline_us = sent_at(count) + 3_600_000_000;
+    let mut latencies = Vec::with_capacity(count as usize);
+    let mut sent = 0;
+    while latencies.len() < count as usize {
+        while sent < count && sent_at(sent) <= simulation.clock.now_us() {
+            if !simulation.a.send(&numbered_message(sent, len)) {
+                break;
+            }
+            sent += 1;
+        }
+        let next_send_us = if sent < count { sent_at(sent) } else { deadline_us };
+        let is_alive = simulation.step(next_send_us.max(simulation.clock.now_us() + 1));
+        while let Some(message) = simulation.b.recv() {
+            let index = latencies.len() as u32;
+            assert_eq!(message, numbered_message(index, len), "message {index}");
+            latencies.push(simulation.clock.now_us() - sent_at(index));
+        }
+        assert!(is_alive || simulation.clock.now_us() < deadline_us, "only {} arrived", latencies.len());
+    }
+    latencies.sort_unstable();
+    latencies
+}
+
+/// Keeps `a`'s send queue full of messages of `len` bytes for `for_us` and gives the payload bytes that `b` read.
+pub fn bulk_bytes<A: Endpoint, B: Endpoint>(
+    simulation: &mut Simulation<A, B>,
+    len: usize,
+    for_us: u64,
+) -> u64 {
+    let message = vec![0x5a; len];
+    let until_us = simulation.clock.now_us() + for_us;
+    let mut bytes = 0;
+    loop {
+        while simulation.a.send(&message) {}
+        let goes_on = simulation.step(until_us);
+        while let Some(message) = simulation.b.recv() {
+            bytes += message.len() as u64;
+        }
+        if !goes_on {
+            return bytes;
+        }
+    }
 }

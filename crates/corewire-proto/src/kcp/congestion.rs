@@ -45,8 +45,8 @@ impl Congestion {
         self.window = self.window.min(self.window_max);
     }
 
-    /// Segment `number` was found lost by later acknowledgements; `next` is the first number not yet sent.
-    pub(super) fn on_fast_resend(&mut self, number: u32, next: u32, in_flight: u32) {
+    /// Segment `number` was lost while later ones came through; `next` is the first number not yet sent.
+    pub(super) fn on_loss(&mut self, number: u32, next: u32, in_flight: u32) {
         if !self.begin_loss_event(number, next) {
             return;
         }
@@ -54,8 +54,8 @@ impl Congestion {
         self.window = self.threshold.min(self.window);
     }
 
-    /// Segment `number` ran into its time-out.
-    pub(super) fn on_timeout(&mut self, number: u32, next: u32) {
+    /// Segment `number` ran into its time-out, and nothing sent after it was acknowledged either.
+    pub(super) fn on_silence(&mut self, number: u32, next: u32) {
         if !self.begin_loss_event(number, next) {
             return;
         }
@@ -83,13 +83,13 @@ mod tests {
         assert_eq!(congestion.window(), 10);
         congestion.on_acknowledged(10);
         assert_eq!(congestion.window(), 20);
-        congestion.on_fast_resend(3, 20, 20);
+        congestion.on_loss(3, 20, 20);
         assert_eq!(congestion.window(), 10);
-        congestion.on_fast_resend(5, 20, 17);
+        congestion.on_loss(5, 20, 17);
         assert_eq!(congestion.window(), 10, "both were in flight together");
         congestion.on_acknowledged(10);
         assert_eq!(congestion.window(), 11);
-        congestion.on_timeout(20, 30);
+        congestion.on_silence(20, 30);
         assert_eq!(congestion.window(), 1);
         congestion.on_acknowledged(1000);
         assert!(congestion.window() <= 64);
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn switched_off_it_limits_nothing() {
         let mut congestion = Congestion::new(false, 32, 0);
-        congestion.on_timeout(0, 10);
+        congestion.on_silence(0, 10);
         assert_eq!(congestion.window(), u32::MAX);
     }
 }

@@ -28,6 +28,13 @@ impl Pool {
         }
     }
 
+    /// Takes a buffer back unless it is larger than the others and would only hold memory.
+    pub(super) fn give_if_at_most(&mut self, buffer: Vec<u8>, capacity_max: usize) {
+        if buffer.capacity() <= capacity_max {
+            self.give(buffer);
+        }
+    }
+
     pub(super) fn release(&mut self) {
         self.free = Vec::new();
     }

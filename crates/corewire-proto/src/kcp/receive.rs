@@ -21,16 +21,63 @@ struct Acknowledged {
     newest: Option<Ack>,
 }
 
+/// Where data goes that arrives in its turn.
+trait Sink {
+    /// Takes the data of a segment that is a whole message, if it is not to be kept for `recv`.
+    fn take_now(&mut self, data: &[u8]) -> bool;
+}
+
+/// Keeps everything for `recv`.
+struct Keep;
+
+impl Sink for Keep {
+    #[inline]
+    fn take_now(&mut self, _data: &[u8]) -> bool {
+        false
+    }
+}
+
+impl<F: FnMut(&[u8])> Sink for F {
+    #[inline]
+    fn take_now(&mut self, data: &[u8]) -> bool {
+        self(data);
+        true
+    }
+}
+
 impl Kcp {
-    /// Takes a datagram from the peer.
+    /// Takes a datagram from the peer; what it carries is kept for [`recv`](Self::recv) and its kin.
     ///
     /// # Errors
     /// The datagram is not KCP, not of this conversation, or breaks a limit. Segments before the fault count;
     /// the conversation goes on, except after [`ReceiveError::MessageTooLong`].
     pub fn receive(&mut self, now: u64, datagram: &[u8]) -> Result<(), ReceiveError> {
+        self.receive_into(now, datagram, &mut Keep)
+    }
+
+    /// Takes a datagram from the peer and hands every message that can be read then to `handler` (in stream mode,
+    /// every piece of the stream). A message that arrives in its turn and in one segment is handed over where it
+    /// lies in `datagram`, without being copied.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive); the messages before the fault have been handed over.
+    pub fn receive_each(
+        &mut self,
+        now: u64,
+        datagram: &[u8],
+        mut handler: impl FnMut(&[u8]),
+    ) -> Result<(), ReceiveError> {
+        self.drain_each(&mut handler);
+        let outcome = self.receive_into(now, datagram, &mut handler);
+        self.drain_each(&mut handler);
+        outcome
+    }
+
+    #[inline]
+    fn receive_into(&mut self, now: u64, datagram: &[u8], sink: &mut impl Sink) -> Result<(), ReceiveError> {
         self.stats.datagrams_received += 1;
         let mut acknowledged = Acknowledged::default();
-        let outcome = self.take_segments(now, datagram, &mut acknowledged);
+        let outcome = self.take_segments(now, datagram, sink, &mut acknowledged);
         if acknowledged.segments > 0 {
             self.remote.has_answered = true;
             self.congestion.on_acknowledged(acknowledged.segments);
@@ -96,6 +143,22 @@ impl Kcp {
         self.incoming.has_message()
     }
 
+    /// Hands every whole message to `handler`.
+    fn drain_each(&mut self, handler: &mut impl FnMut(&[u8])) {
+        while self.incoming.has_message() {
+            let Some(segment) = self.incoming.front() else { return };
+            if segment.fragment == 0 {
+                handler(&segment.data[self.read_offset..]);
+                self.discard_front();
+            } else {
+                let mut message = self.pool.take(self.peek_size().unwrap_or(0));
+                self.drain_message(|data| message.extend_from_slice(data));
+                handler(&message);
+                self.pool.give_if_at_most(message, self.config.max_segment);
+            }
+        }
+    }
+
     fn drain_message(&mut self, mut take: impl FnMut(&[u8])) {
         loop {
             let Some(segment) = self.incoming.front() else { return };
@@ -122,6 +185,7 @@ impl Kcp {
         &mut self,
         now: u64,
         datagram: &[u8],
+        sink: &mut impl Sink,
         acknowledged: &mut Acknowledged,
     ) -> Result<(), ReceiveError> {
         let mut rest = datagram;
@@ -141,7 +205,7 @@ impl Kcp {
             } else if self.ending.is_closed() {
                 return Err(ReceiveError::Closed);
             } else {
-                self.take_segment(now, &header, data, acknowledged)?;
+                self.take_segment(now, &header, data, sink, acknowledged)?;
             }
             // Fewer bytes than a header are padding to every implementation.
             if after.len() < HEADER_LEN {
@@ -157,6 +221,7 @@ impl Kcp {
         now: u64,
         header: &Header,
         data: &[u8],
+        sink: &mut impl Sink,
         acknowledged: &mut Acknowledged,
     ) -> Result<(), ReceiveError> {
         if header.command == Command::Ack {
@@ -165,7 +230,7 @@ impl Kcp {
         self.take_window(header);
         acknowledged.segments += self.outgoing.acknowledge_before(header.unacknowledged, &mut self.pool);
         match header.command {
-            Command::Push => self.take_data(now, header, data),
+            Command::Push => self.take_data(now, header, data, sink),
             Command::WindowAsk => {
                 self.window_news.tell = true;
                 Ok(())
@@ -211,12 +276,25 @@ impl Kcp {
     }
 
     #[inline]
-    fn take_data(&mut self, now: u64, header: &Header, data: &[u8]) -> Result<(), ReceiveError> {
+    fn take_data(
+        &mut self,
+        now: u64,
+        header: &Header,
+        data: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), ReceiveError> {
         if self.ending.is_past_end(header.number) {
             self.stats.outside_window += 1;
             return Ok(());
         }
         let ack = Ack { number: header.number, timestamp: header.timestamp };
+        let is_whole = header.fragment == 0;
+        if is_whole && self.incoming.is_awaited(header.number) && sink.take_now(data) {
+            self.incoming.pass_over();
+            self.acks.push_covered(ack, now);
+            self.stats.segments_received += 1;
+            return Ok(());
+        }
         match self.incoming.insert(header.number, header.fragment, data, &mut self.pool) {
             Inserted::InTurn => self.acks.push_covered(ack, now),
             Inserted::Ahead => {
@@ -249,11 +327,12 @@ impl Kcp {
     fn look_for_losses(&mut self, acknowledged: &Acknowledged) {
         let Some(newest) = acknowledged.newest else { return };
         let has_gap = distance(newest.number, self.outgoing.first()) > 0;
-        if self.config.fast_resend == 0 || !has_gap {
+        if !has_gap {
             return;
         }
         let datagram = self.stats.datagrams_received;
-        let threshold = self.config.fast_resend;
+        // Without fast resending the count still tells a lost segment from a dead path.
+        let threshold = if self.config.fast_resend == 0 { u32::MAX } else { self.config.fast_resend };
         let is_due = self.outgoing.count_overtaken(newest.number, datagram, newest.timestamp, threshold);
         self.resending.is_fast_due |= is_due;
     }

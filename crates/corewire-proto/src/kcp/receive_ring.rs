@@ -113,6 +113,20 @@ impl ReceiveRing {
         Inserted::InTurn
     }
 
+    /// Segment `number` comes in its turn, and nothing that came before it waits to be read.
+    #[inline]
+    pub(super) const fn is_awaited(&self, number: u32) -> bool {
+        number == self.next && self.head == self.next
+    }
+
+    /// Counts the awaited segment as received and read.
+    #[inline]
+    pub(super) fn pass_over(&mut self) {
+        self.head = self.head.wrapping_add(1);
+        self.next = self.head;
+        self.advance();
+    }
+
     /// The oldest unread segment, if it is here.
     #[inline]
     pub(super) fn front(&self) -> Option<&Incoming> {

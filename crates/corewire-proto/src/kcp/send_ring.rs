@@ -108,7 +108,13 @@ impl SendRing {
             self.grow();
         }
         let number = self.end;
-        *self.slot(number) = Outgoing { payload, fragment, ..Outgoing::default() };
+        // Field by field: assembling a whole slot first and moving it costs more than all the rest of a send.
+        let slot = self.slot(number);
+        slot.payload = payload;
+        slot.fragment = fragment;
+        slot.acknowledged = false;
+        slot.overtaken = 0;
+        slot.transmissions = 0;
         self.end = self.end.wrapping_add(1);
     }
 

@@ -204,6 +204,7 @@ impl Kcp {
         let nodelay = self.config.nodelay;
         let slot = self.outgoing.slot(number);
         let transmissions = slot.transmissions;
+        let is_path_alive = slot.overtaken > 0;
         if transmissions >= self.config.dead_link {
             self.close_now(CloseReason::DeadLink { transmissions });
             return false;
@@ -212,12 +213,15 @@ impl Kcp {
             let growth = if nodelay { slot.rto_ms / 2 } else { slot.rto_ms.max(rto_ms) };
             slot.rto_ms = (slot.rto_ms + growth).min(MAX_RTO_MS);
             self.stats.timeout_resends += 1;
-            self.congestion.on_timeout(number, self.outgoing.next());
         } else {
             slot.rto_ms = rto_ms;
             self.stats.fast_resends += 1;
-            let in_flight = self.outgoing.in_flight();
-            self.congestion.on_fast_resend(number, self.outgoing.next(), in_flight);
+        }
+        let (next, in_flight) = (self.outgoing.next(), self.outgoing.in_flight());
+        if is_path_alive {
+            self.congestion.on_loss(number, next, in_flight);
+        } else {
+            self.congestion.on_silence(number, next);
         }
         self.write_data(now, number, out);
         true
