@@ -8,16 +8,16 @@ use corewire_proto::kcp::{Config, ConfigError, Kcp};
 use corewire_testkit::kcp_sim::{Simulation, bulk_bytes, message_latencies_us};
 use corewire_testkit::link::LinkConfig;
 
-const MESSAGES: u32 = 3000;
+const MESSAGES: u32 = 1000;
 const MESSAGE: usize = 1024;
 const EVERY_US: u64 = 10_000;
-const BULK_US: u64 = 20_000_000;
+const BULK_US: u64 = 5_000_000;
 const LINE_BPS: u64 = 100_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let seed: u64 = std::env::args().nth(1).map_or(Ok(1), |arg| arg.parse())?;
     println!("Messages of 1 KiB every 10 ms, {MESSAGES} of them, loss in both directions, seed {seed}.");
-    println!("Goodput: a full send queue for 20 s on a line of 100 Mbit/s with a queue of 256 KiB.\n");
+    println!("Goodput: a full send queue for 5 s on a line of 100 Mbit/s with a queue of 256 KiB.\n");
     println!("| settings | RTT ms | loss % | p50 ms | p99 ms | max ms | sent / needed | goodput Mbit/s |");
     println!("|---|---|---|---|---|---|---|---|");
     let presets = [

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::rc::Rc;
 
 use corewire_proto::kcp::{Config, Kcp};
@@ -155,8 +156,8 @@ fn numbers_and_time_stamps_wrap_around_in_flight() {
 
 #[test]
 fn an_outage_is_survived() {
-    let link =
-        LinkConfig { delay_us: 15_000, outages: Vec::from([20_000..3_000_000]), ..LinkConfig::default() };
+    let outage = Range { start: 20_000, end: 3_000_000 };
+    let link = LinkConfig { delay_us: 15_000, outages: vec![outage], ..LinkConfig::default() };
     exchange(Simulation::new(ours(true), ours(true), link.clone(), 1), 500, 1);
     exchange(Simulation::new(ours(true), Other::new(true), link, 1), 500, 1);
 }

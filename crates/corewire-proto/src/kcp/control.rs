@@ -130,8 +130,17 @@ impl Kcp {
         receive_from: u32,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
+        Ok(Self::from_valid_at(conversation, config, send_from, receive_from))
+    }
+
+    /// For settings that were checked before.
+    pub(super) fn from_valid(conversation: u32, config: Config) -> Self {
+        Self::from_valid_at(conversation, config, 0, 0)
+    }
+
+    fn from_valid_at(conversation: u32, config: Config, send_from: u32, receive_from: u32) -> Self {
         let buffers_kept = usize::from(config.send_window.max(config.receive_window));
-        Ok(Self {
+        Self {
             conversation,
             outgoing: SendRing::new(config.send_queue, send_from),
             incoming: ReceiveRing::new(config.receive_window, receive_from),
@@ -150,7 +159,7 @@ impl Kcp {
             ending: Ending::default(),
             stats: Stats::default(),
             config,
-        })
+        }
     }
 
     /// The conversation id.

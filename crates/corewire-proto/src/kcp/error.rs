@@ -135,7 +135,10 @@ pub enum CloseReason {
     /// The peer sent a message of too many fragments.
     #[error("the peer sent a message of too many fragments")]
     MessageTooLong,
-    /// Nothing was received for too long (see the sessions).
+    /// Nothing was received for too long (see [`Sessions`](super::Sessions)).
     #[error("nothing was received for too long")]
     Idle,
+    /// The peer that opened the session never answered: its address may be forged.
+    #[error("the peer that opened the session never answered")]
+    Unproven,
 }
