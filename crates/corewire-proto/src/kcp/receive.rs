@@ -81,6 +81,9 @@ impl Kcp {
         if acknowledged.segments > 0 {
             self.remote.has_answered = true;
             self.congestion.on_acknowledged(acknowledged.segments);
+            if self.outgoing.in_flight() == 0 {
+                self.resending = Default::default();
+            }
         }
         self.look_for_losses(&acknowledged);
         outcome

@@ -123,6 +123,7 @@ struct Session<A> {
     is_proven: bool,
     is_queued: bool,
     is_readable_told: bool,
+    is_end_told: bool,
     is_trimmed: bool,
 }
 
@@ -294,6 +295,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             self.queue.pop_front();
             self.settle(now, id);
         }
+        self.timers.sweep_top();
         None
     }
 
@@ -368,6 +370,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             is_proven: is_own,
             is_queued: false,
             is_readable_told: false,
+            is_end_told: false,
             is_trimmed: true,
         });
         let index = self.free.pop().unwrap_or_else(|| {
@@ -401,7 +404,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         if outcome.is_ok() {
             session.received_at = now;
             session.is_trimmed = false;
-            is_news = session.kcp.is_readable() || session.kcp.is_at_end();
+            let is_end_news = !session.is_end_told && session.kcp.is_at_end();
+            session.is_end_told |= is_end_news;
+            is_news = session.kcp.is_readable() || is_end_news;
             is_news = is_news && !std::mem::replace(&mut session.is_readable_told, is_news);
         }
         let is_proof = !session.is_proven && session.kcp.has_answered();

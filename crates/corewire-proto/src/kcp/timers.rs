@@ -46,6 +46,15 @@ impl<T: Copy + Ord> Timers<T> {
         }
     }
 
+    /// Throws away outdated entries at the top, so that [`next_at`](Self::next_at) is exact.
+    pub(super) fn sweep_top(&mut self) {
+        while let Some(Reverse((at, index, value))) = self.heap.peek()
+            && self.current[*index as usize] != Some((*at, *value))
+        {
+            self.heap.pop();
+        }
+    }
+
     /// The earliest time at which something may come up.
     pub(super) fn next_at(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((at, ..))| *at)
@@ -76,7 +85,8 @@ mod tests {
         timers.set(0, 20, 'a');
         timers.set(1, 70, 'b');
         timers.clear(2);
-        assert_eq!(timers.pop_due(19), None);
+        timers.sweep_top();
+        assert_eq!((timers.next_at(), timers.pop_due(19)), (Some(20), None));
         assert_eq!(timers.pop_due(100), Some('a'));
         assert_eq!(timers.pop_due(100), Some('b'));
         assert_eq!(timers.pop_due(1000), None);
