@@ -26,6 +26,8 @@ mod config;
 mod congestion;
 mod control;
 mod ended;
+#[cfg(feature = "aead")]
+mod envelope;
 mod error;
 mod pool;
 mod receive;
@@ -41,6 +43,8 @@ mod wire;
 pub use close::State;
 pub use config::{Config, Mode};
 pub use control::{Kcp, Stats};
+#[cfg(feature = "aead")]
+pub use envelope::{Envelope, OpenError, SealError};
 pub use error::{CloseReason, ConfigError, ReceiveError, SendError};
 pub use sessions::{SessionError, SessionEvent, SessionId, Sessions, SessionsConfig};
 pub use transmit::Transmit;
