@@ -163,14 +163,14 @@ fn a_segment_is_sent_again_when_its_time_is_up_and_later_each_time() {
 #[test]
 fn two_later_acknowledgements_bring_a_lost_segment_at_once() {
     let mut a = kcp(Config::turbo());
-    (0..4).for_each(|_| a.send(&[1; 1376]).unwrap());
-    assert_eq!(datagrams(&mut a, 0).len(), 4);
+    (0..6).for_each(|_| a.send(&[1; 1376]).unwrap());
+    assert_eq!(datagrams(&mut a, 0).len(), 6);
     a.receive(10, &segment(Command::Ack, 1, 0, 128)).unwrap();
     assert_eq!(datagrams(&mut a, 10).len(), 0);
     a.receive(11, &segment(Command::Ack, 2, 0, 128)).unwrap();
     let sent = datagrams(&mut a, 11);
     assert_eq!((sent.len(), headers(&sent[0])[0].number), (1, 0));
-    a.receive(12, &segment(Command::Ack, 3, 0, 128)).unwrap();
+    (3..6).for_each(|number| a.receive(12, &segment(Command::Ack, number, 0, 128)).unwrap());
     assert_eq!(datagrams(&mut a, 12).len(), 0, "what was sent before the repetition says nothing about it");
     assert_eq!(a.stats().fast_resends, 1);
 }
@@ -224,6 +224,30 @@ fn a_closed_window_is_asked_after_and_told_when_it_opens() {
 }
 
 #[test]
+fn an_overtaken_datagram_does_not_bring_back_an_old_window() {
+    let mut a = kcp(Config::turbo());
+    (0..3).for_each(|_| a.send(b"x").unwrap());
+    datagrams(&mut a, 0);
+    a.receive(1, &segment(Command::Ack, 2, 3, 100)).unwrap();
+    a.receive(2, &segment(Command::Ack, 0, 1, 0)).unwrap();
+    a.send(b"y").unwrap();
+    assert_eq!(datagrams(&mut a, 3).len(), 1);
+}
+
+#[test]
+fn nothing_is_taken_after_the_end_that_the_peer_has_told() {
+    let mut b = kcp(Config::turbo());
+    b.receive(0, &push(0, 0, b"all")).unwrap();
+    let mut end = segment(Command::Fin, fin::NUMBER, 0, 128);
+    end[5] = fin::END;
+    end[8] = 1;
+    b.receive(0, &end).unwrap();
+    b.receive(0, &push(1, 0, b"more")).unwrap();
+    assert_eq!((b.recv().as_deref(), b.recv()), (Some(&b"all"[..]), None));
+    assert!(b.is_at_end());
+}
+
+#[test]
 fn a_full_queue_takes_a_message_whole_or_not_at_all() {
     let mut a = kcp(Config::default().max_fragments(10).send_queue(32));
     assert_eq!(a.send(&[0; 13_761]), Err(SendError::TooLong { len: 13_761, limit: 13_760 }));
@@ -247,7 +271,9 @@ fn a_stream_fills_segments_and_is_read_across_them() {
     let config = Config::turbo().mode(Mode::Stream).send_queue(128);
     let (mut a, mut b) = (kcp(config.clone()), kcp(config));
     let bytes: Vec<u8> = (0..5000u32).map(|at| (at * 7) as u8).collect();
-    bytes.chunks(100).for_each(|piece| a.send(piece).unwrap());
+    let (copied, shared) = bytes.split_at(2000);
+    copied.chunks(100).for_each(|piece| a.send(piece).unwrap());
+    shared.chunks(100).for_each(|piece| a.send_bytes(Bytes::copy_from_slice(piece)).unwrap());
     assert_eq!(a.waiting_send(), 4);
     let room = 128 * 1376 - 5000;
     assert_eq!(a.write(&vec![9; 1 << 20]), Ok(room));

@@ -171,6 +171,19 @@ fn a_silent_session_ends_and_its_memory_goes_before() {
 }
 
 #[test]
+fn sessions_take_turns_in_sending() {
+    let mut port = sessions(turbo());
+    for address in [1, 2] {
+        let id = port.connect(0, address, 1).unwrap();
+        port.session(id).unwrap().send(&[0; 10 * 1376]).unwrap();
+    }
+    let mut out = Vec::new();
+    let order: Vec<Address> =
+        std::iter::from_fn(|| port.poll_transmit(0, &mut out, 5)).map(|(address, _)| address).collect();
+    assert_eq!(order, [1, 2, 1, 2]);
+}
+
+#[test]
 fn the_limit_on_sessions_holds() {
     let mut server = sessions(SessionsConfig { sessions_max: 3, ..turbo() });
     assert!((0..3).all(|address| server.connect(0, address, 1).is_ok()));

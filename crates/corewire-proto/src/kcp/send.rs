@@ -29,11 +29,15 @@ impl Kcp {
     }
 
     /// Queues a message without copying it: its segments share `message`'s memory until they are acknowledged.
+    /// (In stream mode, less than a segment is copied all the same, to fill segments up.)
     ///
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_bytes(&mut self, mut message: Bytes) -> Result<(), SendError> {
         let mss = self.config.mss();
+        if self.config.mode == Mode::Stream && message.len() < mss {
+            return self.send(&message);
+        }
         let mut fragments = self.admit(message.len(), message.len())?;
         while fragments > 0 {
             fragments -= 1;

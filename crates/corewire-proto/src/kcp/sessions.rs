@@ -29,7 +29,9 @@ pub struct SessionsConfig {
     /// Sessions at most (default 65,536). New peers are refused beyond that.
     pub sessions_max: usize,
     /// Accepted sessions at most whose peer has not yet answered anything, so that its address may be forged
-    /// (default 1024). New peers are refused beyond that; those that have answered are safe from the flood.
+    /// (default 1024). New peers are refused beyond that; those that have answered are safe from the flood. A flood
+    /// that forges the answers too runs into `sessions_max`; only encryption (`Envelope`, feature `aead`) keeps
+    /// that one out.
     pub unproven_max: usize,
     /// How long an accepted peer has to answer, in milliseconds (default 5000). Every KCP answers the window
     /// question that it is asked on accept.
@@ -287,12 +289,15 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         }
         while let Some(&id) = self.queue.front() {
             self.check_time_limits(now, id);
+            self.queue.pop_front();
             if let Some(session) = self.get_mut(id)
                 && let Some(transmit) = session.kcp.poll_transmit(now, out, max_datagrams)
             {
-                return Some((session.address, transmit));
+                let address = session.address;
+                // There may be more, but the others come first.
+                self.queue.push_back(id);
+                return Some((address, transmit));
             }
-            self.queue.pop_front();
             self.settle(now, id);
         }
         self.timers.sweep_top();
