@@ -147,6 +147,28 @@ struct Slot<A> {
 /// 5. asks [`next_timeout`](Self::next_timeout) when to do so again.
 ///
 /// A call costs what the sessions that have something to do cost, not what all of them cost.
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use corewire_proto::kcp::{Sessions, SessionsConfig};
+///
+/// let (here, there): (SocketAddr, SocketAddr) = ("[::1]:1000".parse()?, "[::1]:2000".parse()?);
+/// let mut client = Sessions::new(SessionsConfig::default())?;
+/// let mut server = Sessions::new(SessionsConfig::default())?;
+/// let id = client.connect(0, there, 0x1234_5678)?;
+/// client.session(id).ok_or("it was opened just now")?.send(b"hello")?;
+///
+/// let mut out = Vec::new();
+/// let mut seen = Vec::new();
+/// while let Some((_to, transmit)) = client.poll_transmit(0, &mut out, 64) {
+///     for datagram in out.chunks(transmit.segment_size) {
+///         server.receive_each(0, here, datagram, |_id, message| seen.extend_from_slice(message))?;
+///     }
+///     out.clear();
+/// }
+/// assert_eq!(seen, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Sessions<A> {
     config: SessionsConfig,
