@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod kcp;
 pub mod matching;
 pub mod rpc;
 

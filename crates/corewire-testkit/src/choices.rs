@@ -1,5 +1,7 @@
 //! Decisions read from bytes, so that one body serves fuzzers and seeded tests.
 
+use crate::rng::Rng;
+
 /// Reads small numbers from bytes; 0 when they are used up.
 pub(crate) struct Choices<'a> {
     bytes: &'a [u8],
@@ -35,17 +37,9 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// `len` bytes that follow from `seed` (splitmix64), the same on every machine.
+/// `len` bytes that follow from `seed` by [`Rng`], the same on every machine.
 pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let next = std::iter::repeat_with(|| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    });
-    let mut bytes: Vec<u8> = next.take(len.div_ceil(8)).flat_map(u64::to_le_bytes).collect();
-    bytes.truncate(len);
+    let mut bytes = vec![0; len];
+    Rng::new(seed).fill(&mut bytes);
     bytes
 }
