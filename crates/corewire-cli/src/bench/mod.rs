@@ -1,0 +1,132 @@
+//! `corewire bench`: the library's figures beside the limit's, from the same cores in the same run.
+
+mod child;
+mod measure;
+mod plan;
+mod reports;
+mod row;
+mod stats;
+mod table;
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub(crate) use row::Row;
+pub(crate) use table::results;
+
+use crate::args::{BenchArgs, Driver};
+use crate::failure::Failure;
+use crate::system;
+use measure::{Cores, Side, measure};
+use plan::{Pace, Step};
+
+/// Measures all that is asked for and prints it; whether all rows are free of errors.
+pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
+    let cores = cores(args)?;
+    let pace = plan::pace(args);
+    let steps = plan::steps(args, other_driver());
+    for step in &steps {
+        system::check_fd_limit(step.cell.connections)?;
+    }
+    let runs: usize = steps.iter().map(|s| (s.drivers.len() + 1) * pace.repeats).sum();
+    introduce(&steps, cores, &pace, runs);
+    let bar = progress(runs);
+    let mut rows = Vec::new();
+    for step in &steps {
+        rows.extend(run(step, cores, &pace, &bar)?);
+    }
+    bar.finish_and_clear();
+    if args.baseline.is_some() {
+        rows = rows.into_iter().map(Row::with_report).collect();
+    }
+    print!("{}", table::results(&rows));
+    if args.baseline.is_some() {
+        print!("\n{}", table::reports(&rows));
+    }
+    if let Some(path) = &args.json {
+        write_json(path, &rows)?;
+    }
+    let valid = rows.iter().all(|row| row.errors == 0);
+    if !valid {
+        eprintln!("corewire: some rows saw errors and are not valid");
+    }
+    Ok(valid)
+}
+
+/// Writes rows as one JSON array.
+pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<(), Failure> {
+    let mut text =
+        serde_json::to_string_pretty(rows).map_err(Failure::io("cannot write the rows as JSON"))?;
+    text.push('\n');
+    std::fs::write(path, text).map_err(Failure::io(format!("cannot write {}", path.display())))
+}
+
+/// The repeats of one cell: the limit, then each driver, and again.
+fn run(step: &Step, cores: Cores, pace: &Pace, bar: &ProgressBar) -> Result<Vec<Row>, Failure> {
+    let mut limits = Vec::new();
+    let mut ours = vec![Vec::new(); step.drivers.len()];
+    let cell = &step.cell;
+    for _ in 0..pace.repeats {
+        bar.set_message(format!(
+            "{} C={} window {} size {}",
+            cell.name(),
+            cell.connections,
+            cell.window,
+            cell.size
+        ));
+        limits.push(measure(cell, Side::Limit, cores, pace)?);
+        bar.inc(1);
+        for (ours, &driver) in ours.iter_mut().zip(&step.drivers) {
+            ours.push(measure(cell, Side::Ours(driver), cores, pace)?);
+            bar.inc(1);
+        }
+    }
+    Ok(ours.iter().map(|ours| Row::new(cell, pace, ours, &limits)).collect())
+}
+
+fn cores(args: &BenchArgs) -> Result<Cores, Failure> {
+    let allowed = system::allowed_cpus();
+    let (Some(&first), second) = (allowed.first(), allowed.get(1)) else {
+        return Err(Failure::Setting("cannot tell which cores this process may use".into()));
+    };
+    let server = args.server_cpu.unwrap_or(first);
+    let load = args.load_cpu.unwrap_or(*second.unwrap_or(&first));
+    for core in [server, load] {
+        if !allowed.contains(&core) {
+            return Err(Failure::Setting(format!("core {core} is not among those it may use: {allowed:?}")));
+        }
+    }
+    Ok(Cores { server, load })
+}
+
+/// The driver that `auto` does not choose here, where there is one.
+fn other_driver() -> Option<Driver> {
+    crate::serve::other_driver()
+}
+
+fn introduce(steps: &[Step], cores: Cores, pace: &Pace, runs: usize) {
+    println!(
+        "{} cells, {} runs of {:.2} s after {:.2} s of warm-up; server on core {}, load on core {}",
+        steps.len(),
+        runs,
+        pace.duration.as_secs_f64(),
+        pace.warmup.as_secs_f64(),
+        cores.server,
+        cores.load
+    );
+    if cores.server == cores.load {
+        println!("server and load share one core: compare shares, not rates");
+    }
+    println!();
+}
+
+fn progress(runs: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {elapsed}/{duration} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(runs as u64).with_style(style)
+}
