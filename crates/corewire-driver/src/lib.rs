@@ -1,1 +1,35 @@
-//! The kernel side.
+//! The kernel's side of Corewire.
+//!
+//! A [`Driver`] belongs to one thread. It watches sockets, fills pooled buffers with what they receive, and hands
+//! both over as [`Event`]s. Two backends stand behind it: io_uring (Linux 6.1 or later) and readiness (epoll on
+//! Linux, kqueue on the BSDs and macOS). Which one runs is chosen at run time: see [`DriverKind`] and [`probe`].
+//!
+//! The driver keeps the promise on which everything above rests: **user code never lends memory to the kernel.**
+//! Received bytes come in blocks that the driver owns ([`Bytes`](bytes::Bytes) handles on them may be kept as
+//! long as the user likes), and bytes to send are copied by the kernel before [`Driver::send`] returns. So a
+//! dropped future can neither lose data nor leave the kernel writing into freed memory.
+//!
+//! This is the only crate of Corewire that may contain `unsafe`.
+
+mod affinity;
+mod arena;
+mod config;
+mod driver;
+mod event;
+pub mod net;
+mod probe;
+mod readiness;
+mod table;
+#[cfg(target_os = "linux")]
+mod uring;
+mod wake;
+
+pub use affinity::{available_cpus, pin_current_thread};
+pub use config::{DriverConfig, DriverKind, ParseDriverKindError};
+pub use driver::{Driver, DriverError};
+pub use event::{Event, Token};
+pub use probe::{Backend, Probe, UringUnavailable, probe};
+pub use wake::Waker;
+
+/// The socket type of this crate's interface.
+pub use socket2::Socket;

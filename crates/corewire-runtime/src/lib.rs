@@ -1,2 +1,67 @@
-//! Thread-per-core workers.
+//! Thread-per-core workers: the tick, local tasks, timers, mailboxes, TCP and Unix-domain sockets.
+//!
+//! A [`Runtime`] has a number of workers. Each is one thread with one event loop and one
+//! [driver](corewire_driver); a connection lives and dies on the worker that accepted or opened it, so nothing on
+//! the path of a message is locked or shared. Work for another worker goes through its mailbox
+//! ([`Handle::spawn_on`]).
+//!
+//! There are two ways to use a connection:
+//! - a [`Protocol`] is called as bytes arrive (*push*): the fastest way, on which Corewire's servers and clients
+//!   are built;
+//! - a [`TcpStream`] or [`UnixStream`] is read and written from a task.
+//!
+//! ```
+//! use corewire_runtime::{TcpListener, TcpStream, block_on, spawn_local};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! block_on(async {
+//!     let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap())?;
+//!     let address = listener.local_addr()?;
+//!     spawn_local(async move {
+//!         let (mut stream, _) = listener.accept().await?;
+//!         while let Some(chunk) = stream.recv().await? {
+//!             stream.write_all(&chunk).await?;
+//!         }
+//!         std::io::Result::Ok(())
+//!     });
+//!     let mut stream = TcpStream::connect(address).await?;
+//!     stream.write_all(b"hello").await?;
+//!     let mut reply = [0; 5];
+//!     stream.read_exact(&mut reply).await?;
+//!     assert_eq!(&reply, b"hello");
+//!     std::io::Result::Ok(())
+//! })??;
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod backoff;
+pub mod blocking;
+mod conn;
+mod error;
+mod listen;
+pub mod mailbox;
+mod mailbox_sync;
+mod panic;
+mod protocol;
+mod runtime;
+mod stats;
+mod stream;
+mod task;
+mod time;
+pub mod timer_wheel;
+mod worker;
+
+pub use conn::{CloseReason, Connection, ConnectionOptions};
+pub use error::{BlockingError, BuildError, JoinError, SendError, SpawnError};
+pub use listen::{AfterAccept, Listener};
+pub use protocol::Protocol;
+pub use runtime::{Builder, Handle, RemoteTask, Runtime, block_on};
+pub use stats::WorkerStats;
+pub use stream::{ReadHalf, Stream, Tcp, TcpListener, TcpStream, Unix, UnixListener, UnixStream, WriteHalf};
+pub use task::{JoinHandle, spawn_blocking, spawn_local, yield_now};
+pub use time::{Elapsed, Sleep, Timeout, now, sleep, sleep_until, timeout};
+pub use worker::{WorkerId, current_worker};
+
+pub use corewire_driver as driver;

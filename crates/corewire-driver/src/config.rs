@@ -1,0 +1,115 @@
+//! Which backend, and how large.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which backend a driver uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DriverKind {
+    /// The one that measures best on this kernel, see [`Probe::choice`](crate::Probe::choice).
+    #[default]
+    Auto,
+    /// io_uring (Linux 6.1 or later); an error where it cannot be had.
+    Uring,
+    /// Readiness: epoll on Linux, kqueue on the BSDs and macOS.
+    Epoll,
+}
+
+impl DriverKind {
+    /// The environment variable that overrides the choice of every driver made from [`DriverConfig::default`]
+    /// or [`DriverConfig::with_env_override`]: `auto`, `uring` or `epoll`.
+    pub const ENV: &str = "COREWIRE_DRIVER";
+}
+
+impl fmt::Display for DriverKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::Epoll => "epoll",
+        })
+    }
+}
+
+/// The text names no driver.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown driver \"{0}\": use auto, uring or epoll")]
+pub struct ParseDriverKindError(String);
+
+impl FromStr for DriverKind {
+    type Err = ParseDriverKindError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "uring" | "io_uring" => Ok(Self::Uring),
+            "epoll" | "kqueue" | "readiness" => Ok(Self::Epoll),
+            _ => Err(ParseDriverKindError(text.to_owned())),
+        }
+    }
+}
+
+/// Settings of a [`Driver`](crate::Driver).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DriverConfig {
+    /// The backend; default [`DriverKind::Auto`].
+    pub kind: DriverKind,
+    /// The size in bytes of the block that large receives go to; default 256 KiB, at least 64 KiB.
+    pub receive_block_size: usize,
+    /// io_uring: how many buffers the provided-buffer ring has, a power of two up to 32,768; default 64.
+    pub ring_buffers: u16,
+    /// io_uring: the size of each in bytes; default 32 KiB.
+    pub ring_buffer_size: usize,
+    /// How many events one turn delivers before it looks at the kernel again; default 1,024.
+    pub events_per_turn: usize,
+    /// io_uring: entries of the completion queue; default 16,384 (a multishot operation ends when it is full, and
+    /// begins anew: slower, never wrong).
+    pub completion_entries: u32,
+}
+
+impl Default for DriverConfig {
+    fn default() -> Self {
+        Self {
+            kind: DriverKind::Auto,
+            receive_block_size: 256 * 1024,
+            ring_buffers: 64,
+            ring_buffer_size: 32 * 1024,
+            events_per_turn: 1024,
+            completion_entries: 16 * 1024,
+        }
+    }
+}
+
+impl DriverConfig {
+    /// Replaces the kind by what [`DriverKind::ENV`] says, if it is set.
+    ///
+    /// # Errors
+    /// The variable is set to something that names no driver.
+    pub fn with_env_override(mut self) -> Result<Self, ParseDriverKindError> {
+        match std::env::var(DriverKind::ENV) {
+            Ok(text) if !text.is_empty() => self.kind = text.parse()?,
+            _ => {}
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_as_they_are_written() {
+        for kind in [DriverKind::Auto, DriverKind::Uring, DriverKind::Epoll] {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_named_in_the_error() {
+        let error = "iocp".parse::<DriverKind>().unwrap_err();
+        assert_eq!(error.to_string(), "unknown driver \"iocp\": use auto, uring or epoll");
+    }
+}

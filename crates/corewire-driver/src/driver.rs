@@ -1,0 +1,198 @@
+//! One enum over the backends.
+
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use socket2::Socket;
+
+use crate::config::{DriverConfig, DriverKind, ParseDriverKindError};
+use crate::event::{Event, Token};
+use crate::probe::{Backend, UringUnavailable, probe};
+use crate::readiness::Readiness;
+#[cfg(target_os = "linux")]
+use crate::uring::Uring;
+use crate::wake::Waker;
+
+/// No driver could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The environment variable [`DriverKind::ENV`] names no driver.
+    #[error("environment variable COREWIRE_DRIVER: {0}")]
+    Environment(#[from] ParseDriverKindError),
+    /// io_uring was asked for and cannot be had.
+    #[error("io_uring was asked for, but {0}; use the driver \"epoll\" or \"auto\"")]
+    UringUnavailable(#[from] UringUnavailable),
+    /// The kernel refused a resource.
+    #[error("cannot set up the event loop: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Watches the sockets of one thread.
+///
+/// One turn of an event loop is: [`turn`](Self::turn) once, then [`next_event`](Self::next_event) until it gives
+/// `None`, then whatever else there is to do. Drop each received block before the next call of `next_event`, and
+/// the memory is used again at once.
+#[derive(Debug)]
+pub struct Driver(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Readiness(Box<Readiness>),
+    #[cfg(target_os = "linux")]
+    Uring(Box<Uring>),
+}
+
+macro_rules! each {
+    ($self:ident, $inner:ident => $does:expr) => {
+        match &$self.0 {
+            Inner::Readiness($inner) => $does,
+            #[cfg(target_os = "linux")]
+            Inner::Uring($inner) => $does,
+        }
+    };
+    (mut $self:ident, $inner:ident => $does:expr) => {
+        match &mut $self.0 {
+            Inner::Readiness($inner) => $does,
+            #[cfg(target_os = "linux")]
+            Inner::Uring($inner) => $does,
+        }
+    };
+}
+
+impl Driver {
+    /// Makes a driver for the calling thread; it must stay there.
+    ///
+    /// # Errors
+    /// io_uring was asked for and cannot be had, or the kernel refuses a resource.
+    pub fn new(config: &DriverConfig) -> Result<Self, DriverError> {
+        match config.kind {
+            DriverKind::Epoll => Self::readiness(config),
+            DriverKind::Uring => Self::uring(config),
+            DriverKind::Auto => match probe().choice() {
+                Backend::Readiness => Self::readiness(config),
+                Backend::Uring => Self::uring(config).or_else(|error| {
+                    tracing::warn!(%error, "io_uring answered the probe but not the worker; using readiness");
+                    Self::readiness(config)
+                }),
+            },
+        }
+    }
+
+    fn readiness(config: &DriverConfig) -> Result<Self, DriverError> {
+        Ok(Self(Inner::Readiness(Box::new(Readiness::new(config)?))))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn uring(config: &DriverConfig) -> Result<Self, DriverError> {
+        probe().uring?;
+        Ok(Self(Inner::Uring(Box::new(Uring::new(config)?))))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn uring(_config: &DriverConfig) -> Result<Self, DriverError> {
+        Err(DriverError::UringUnavailable(UringUnavailable::NotLinux))
+    }
+
+    /// Which backend runs.
+    pub fn backend(&self) -> Backend {
+        match &self.0 {
+            Inner::Readiness(_) => Backend::Readiness,
+            #[cfg(target_os = "linux")]
+            Inner::Uring(_) => Backend::Uring,
+        }
+    }
+
+    /// A handle that ends this driver's wait from any thread.
+    pub fn waker(&self) -> Waker {
+        each!(self, inner => inner.waker())
+    }
+
+    /// How many sockets are open.
+    pub fn sockets(&self) -> usize {
+        each!(self, inner => inner.sockets())
+    }
+
+    /// The socket itself, for its addresses and options.
+    pub fn socket(&self, token: Token) -> Option<&Socket> {
+        each!(self, inner => inner.socket(token))
+    }
+
+    /// Accepts from a listening, non-blocking socket from now on.
+    ///
+    /// # Errors
+    /// The kernel will not watch it.
+    pub fn add_listener(&mut self, socket: Socket) -> io::Result<Token> {
+        each!(mut self, inner => inner.add_listener(socket))
+    }
+
+    /// Receives from a connected, non-blocking socket from now on.
+    ///
+    /// # Errors
+    /// The kernel will not watch it.
+    pub fn add_stream(&mut self, socket: Socket) -> io::Result<Token> {
+        each!(mut self, inner => inner.add_stream(socket))
+    }
+
+    /// Waits for a connect that was begun ([`net::connect_tcp`](crate::net::connect_tcp)): ends in
+    /// [`Event::Connected`] or [`Event::Failed`].
+    ///
+    /// # Errors
+    /// The kernel will not watch it.
+    pub fn connect(&mut self, socket: Socket) -> io::Result<Token> {
+        each!(mut self, inner => inner.add_connecting(socket))
+    }
+
+    /// Stops receiving (on a listener: accepting); the peer meets a full window in the end. What had been received or
+    /// accepted already still comes.
+    pub fn pause_receive(&mut self, token: Token) {
+        each!(mut self, inner => inner.pause_receive(token));
+    }
+
+    /// Receives again after [`pause_receive`](Self::pause_receive).
+    pub fn resume_receive(&mut self, token: Token) {
+        each!(mut self, inner => inner.resume_receive(token));
+    }
+
+    /// Accepts again after [`Event::AcceptFailed`].
+    pub fn resume_accept(&mut self, listener: Token) {
+        each!(mut self, inner => inner.resume_accept(listener));
+    }
+
+    /// Sends what the socket takes now and says how many bytes that was. If it is less than all,
+    /// [`Event::Writable`] follows when it takes more.
+    ///
+    /// # Errors
+    /// The connection is lost, or the token names no open socket (`NotConnected`).
+    #[inline]
+    pub fn send(&mut self, token: Token, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let total = slices.iter().map(|slice| slice.len()).sum();
+        each!(mut self, inner => inner.send(token, slices, total))
+    }
+
+    /// Forgets a socket and gives it back; dropping it closes it. No event of it follows.
+    pub fn close(&mut self, token: Token) -> Option<Socket> {
+        each!(mut self, inner => inner.close(token))
+    }
+
+    /// There are events that were seen and not yet delivered: do not wait.
+    pub fn has_pending(&self) -> bool {
+        each!(self, inner => inner.has_pending())
+    }
+
+    /// Hands the kernel what is due and waits for events: until one comes, the [`Waker`] is used or `timeout` is
+    /// over (`None`: no limit; zero: only look).
+    ///
+    /// # Errors
+    /// The kernel refuses to wait; the driver is of no more use then.
+    #[inline]
+    pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        each!(mut self, inner => inner.turn(timeout))
+    }
+
+    /// The next event of this turn.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<Event> {
+        each!(mut self, inner => inner.next_event())
+    }
+}

@@ -1,0 +1,100 @@
+//! What a driver tells its owner.
+
+use std::io;
+
+use bytes::Bytes;
+use socket2::Socket;
+
+/// Names one socket of one driver. Never names another socket later: a token that is out of date is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token {
+    pub(crate) index: u32,
+    /// 24 bits, so that a token and an operation fit the 64 bits that the kernel carries for us.
+    pub(crate) generation: u32,
+}
+
+impl Token {
+    const GENERATION_BITS: u32 = 24;
+    pub(crate) const GENERATION_MASK: u32 = (1 << Self::GENERATION_BITS) - 1;
+
+    /// A small number, unique among the sockets that are open now: an index for tables kept beside the driver's.
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+
+    pub(crate) const fn to_bits(self) -> u64 {
+        (self.index as u64) << Self::GENERATION_BITS | self.generation as u64
+    }
+
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self {
+            index: (bits >> Self::GENERATION_BITS) as u32,
+            generation: bits as u32 & Self::GENERATION_MASK,
+        }
+    }
+}
+
+/// Something that happened to a socket.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A listener accepted a connection. The socket is non-blocking and close-on-exec.
+    Accepted {
+        /// The listener.
+        listener: Token,
+        /// The new connection, not yet watched by any driver.
+        socket: Socket,
+    },
+    /// A listener could not accept for want of a resource (open files, memory). It rests until
+    /// [`resume_accept`](crate::Driver::resume_accept); connections wait in its backlog meanwhile.
+    AcceptFailed {
+        /// The listener.
+        listener: Token,
+        /// What the kernel said: `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` or something unforeseen.
+        error: io::Error,
+    },
+    /// Bytes arrived. Never empty. The driver uses the block again once every handle on it is dropped, so keep
+    /// one only as long as it is needed.
+    Received {
+        /// The connection.
+        token: Token,
+        /// What arrived, in a pooled block.
+        data: Bytes,
+    },
+    /// The peer will send nothing more (it closed, or closed its sending half).
+    ReadClosed {
+        /// The connection.
+        token: Token,
+    },
+    /// After a short [`send`](crate::Driver::send): the socket takes bytes again.
+    Writable {
+        /// The connection.
+        token: Token,
+    },
+    /// A connection begun by [`connect`](crate::Driver::connect) stands; it receives from now on.
+    Connected {
+        /// The connection.
+        token: Token,
+    },
+    /// The connection is lost (reset, refused, timed out by the kernel, …). Close it.
+    Failed {
+        /// The connection.
+        token: Token,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_survives_its_packing() {
+        for (index, generation) in [(0, 0), (7, 1), (u32::MAX, Token::GENERATION_MASK)] {
+            let token = Token { index, generation };
+            assert_eq!(Token::from_bits(token.to_bits()), token);
+            assert!(token.to_bits() < 1 << 56, "8 bits must stay free for the operation");
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! What every backend must do. Each test runs on all backends that this kernel has (or on the one that
+//! `COREWIRE_DRIVER` names).
+
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use corewire_driver::net::{ListenOptions, StreamOptions, connect_tcp, listen_tcp};
+use corewire_driver::{Driver, DriverConfig, DriverKind, Event, Token, probe};
+use socket2::Socket;
+
+/// Long enough for a loaded machine; reached only when a test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn on_each_backend(test: impl Fn(&mut Driver)) {
+    let forced = DriverConfig::default().with_env_override().unwrap().kind;
+    for kind in [DriverKind::Epoll, DriverKind::Uring] {
+        if forced != DriverKind::Auto && forced != kind {
+            continue;
+        }
+        if kind == DriverKind::Uring && forced == DriverKind::Auto && probe().uring.is_err() {
+            eprintln!("not run on io_uring: {}", probe());
+            continue;
+        }
+        let mut config = DriverConfig::default();
+        config.kind = kind;
+        test(&mut Driver::new(&config).unwrap());
+    }
+}
+
+/// Turns until `pick` takes an event.
+fn wait_for<T>(driver: &mut Driver, mut pick: impl FnMut(Event) -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        driver.turn(Some(Duration::from_millis(50))).unwrap();
+        while let Some(event) = driver.next_event() {
+            if let Some(found) = pick(event) {
+                return found;
+            }
+        }
+    }
+    panic!("the event did not come");
+}
+
+fn listening(driver: &mut Driver) -> (Token, SocketAddr) {
+    let socket = listen_tcp("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (driver.add_listener(socket).unwrap(), address)
+}
+
+fn accepted(driver: &mut Driver) -> Socket {
+    wait_for(driver, |event| match event {
+        Event::Accepted { socket, .. } => Some(socket),
+        _ => None,
+    })
+}
+
+/// A connection of which one end is the driver's and the other a blocking socket of the test's.
+fn pair(driver: &mut Driver) -> (Token, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = Socket::from(listener.accept().unwrap().0);
+    socket.set_nonblocking(true).unwrap();
+    (driver.add_stream(socket).unwrap(), peer)
+}
+
+fn receive_exactly(driver: &mut Driver, token: Token, len: usize) -> Vec<u8> {
+    let mut got = Vec::new();
+    wait_for(driver, |event| {
+        if let Event::Received { token: from, data } = event {
+            assert_eq!(from, token);
+            got.extend_from_slice(&data);
+        }
+        (got.len() >= len).then_some(())
+    });
+    got
+}
+
+fn send_all(driver: &mut Driver, token: Token, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let sent = driver.send(token, &[IoSlice::new(bytes)]).unwrap();
+        bytes = &bytes[sent..];
+        if !bytes.is_empty() {
+            wait_for(driver, |event| matches!(event, Event::Writable { .. }).then_some(()));
+        }
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+#[test]
+fn a_listener_accepts_many_connections() {
+    on_each_backend(|driver| {
+        let (_, address) = listening(driver);
+        let peers: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let sockets: Vec<_> = (0..50).map(|_| accepted(driver)).collect();
+        let mut theirs: Vec<_> = peers.iter().map(|peer| peer.local_addr().unwrap()).collect();
+        let mut ours: Vec<_> =
+            sockets.iter().map(|socket| socket.peer_addr().unwrap().as_socket().unwrap()).collect();
+        theirs.sort();
+        ours.sort();
+        assert_eq!(ours, theirs);
+        assert!(sockets.iter().all(|socket| socket.nonblocking().unwrap()));
+    });
+}
+
+#[test]
+fn bytes_arrive_whole_and_in_order() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        let sent = pattern(8 << 20);
+        let copy = sent.clone();
+        let writer = std::thread::spawn(move || peer.write_all(&copy).map(|()| peer));
+        assert!(receive_exactly(driver, token, sent.len()) == sent);
+        writer.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn small_and_large_messages_in_turn_stay_in_order() {
+    // Crosses the two receive paths of io_uring again and again.
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        let round: Vec<_> = std::iter::once(pattern(3 << 20)).chain((0..80).map(|at| vec![at; 20])).collect();
+        for _ in 0..4 {
+            for message in &round {
+                let copy = message.clone();
+                let mut half = peer.try_clone().unwrap();
+                let writer = std::thread::spawn(move || half.write_all(&copy));
+                assert!(receive_exactly(driver, token, message.len()) == *message);
+                writer.join().unwrap().unwrap();
+            }
+        }
+        peer.write_all(b"end").unwrap();
+        assert_eq!(receive_exactly(driver, token, 3), b"end");
+    });
+}
+
+#[test]
+fn kept_blocks_are_not_overwritten() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        let mut kept = Vec::new();
+        for round in 0..500_u32 {
+            peer.write_all(&round.to_le_bytes().repeat(50)).unwrap();
+            let mut got = 0;
+            wait_for(driver, |event| {
+                if let Event::Received { data, .. } = event {
+                    got += data.len();
+                    kept.push(data);
+                }
+                (got == 200).then_some(())
+            });
+        }
+        let all: Vec<u8> = kept.iter().flat_map(|data| data.iter().copied()).collect();
+        let expected: Vec<u8> = (0..500_u32).flat_map(|round| round.to_le_bytes().repeat(50)).collect();
+        assert!(all == expected);
+        let _ = token;
+    });
+}
+
+#[test]
+fn a_short_send_is_followed_by_writable() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        let sent = pattern(16 << 20);
+        let expected = sent.clone();
+        let reader = std::thread::spawn(move || {
+            let mut got = vec![0; expected.len()];
+            peer.read_exact(&mut got).unwrap();
+            assert!(got == expected);
+        });
+        send_all(driver, token, &sent);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn vectored_sends_keep_their_order() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        let sent =
+            driver.send(token, &[IoSlice::new(b"one "), IoSlice::new(b""), IoSlice::new(b"two")]).unwrap();
+        assert_eq!(sent, 7);
+        let mut got = [0; 7];
+        peer.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"one two");
+    });
+}
+
+#[test]
+fn the_end_comes_after_the_last_byte() {
+    on_each_backend(|driver| {
+        for len in [0, 1, 5000, 300_000, 3_000_000] {
+            let (token, mut peer) = pair(driver);
+            let sent = pattern(len);
+            let copy = sent.clone();
+            let writer = std::thread::spawn(move || {
+                peer.write_all(&copy).unwrap();
+                peer.shutdown(Shutdown::Write).unwrap();
+                peer
+            });
+            let mut got = Vec::new();
+            wait_for(driver, |event| match event {
+                Event::Received { data, .. } => {
+                    got.extend_from_slice(&data);
+                    None
+                }
+                Event::ReadClosed { token: from } => {
+                    assert_eq!(from, token);
+                    Some(())
+                }
+                other => panic!("unexpected {other:?}"),
+            });
+            assert!(got == sent, "{len} bytes");
+            // The other direction still works.
+            assert_eq!(driver.send(token, &[IoSlice::new(b"bye")]).unwrap(), 3);
+            let mut bye = [0; 3];
+            writer.join().unwrap().read_exact(&mut bye).unwrap();
+            driver.close(token);
+        }
+    });
+}
+
+#[test]
+fn a_reset_is_reported_as_failure() {
+    on_each_backend(|driver| {
+        let (token, peer) = pair(driver);
+        Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+        let error = wait_for(driver, |event| match event {
+            Event::Failed { token: from, error } => {
+                assert_eq!(from, token);
+                Some(error)
+            }
+            other => panic!("unexpected {other:?}"),
+        });
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn a_paused_connection_holds_its_peer_back_and_loses_nothing() {
+    on_each_backend(|driver| {
+        let (token, peer) = pair(driver);
+        driver.pause_receive(token);
+        let sent = pattern(32 << 20);
+        peer.set_nonblocking(true).unwrap();
+        let (mut written, mut got) = (0, Vec::new());
+        // More than any socket buffer holds: the peer is stopped before it is through.
+        let mut idle_turns = 0;
+        while idle_turns < 5 {
+            idle_turns += 1;
+            while let Ok(more @ 1..) = (&peer).write(&sent[written..]) {
+                written += more;
+                idle_turns = 0;
+            }
+            driver.turn(Some(Duration::from_millis(5))).unwrap();
+            while let Some(event) = driver.next_event() {
+                match event {
+                    Event::Received { data, .. } => got.extend_from_slice(&data),
+                    other => panic!("unexpected {other:?}"),
+                }
+            }
+        }
+        assert!(written < sent.len(), "the peer was not held back");
+        assert!(got.len() <= 4 << 20, "{} bytes came while paused", got.len());
+        driver.resume_receive(token);
+        let rest = sent[written..].to_vec();
+        let writer = std::thread::spawn(move || {
+            peer.set_nonblocking(false).unwrap();
+            (&peer).write_all(&rest).map(|()| peer)
+        });
+        let left = sent.len() - got.len();
+        got.extend(receive_exactly(driver, token, left));
+        assert!(got == sent);
+        writer.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_connection_paused_before_the_end_sees_the_end_when_resumed() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        driver.pause_receive(token);
+        driver.turn(Some(Duration::ZERO)).unwrap();
+        while driver.next_event().is_some() {}
+        peer.write_all(b"last words").unwrap();
+        drop(peer);
+        driver.turn(Some(Duration::from_millis(5))).unwrap();
+        let mut got = Vec::new();
+        while let Some(event) = driver.next_event() {
+            if let Event::Received { data, .. } = event {
+                got.extend_from_slice(&data);
+            }
+        }
+        driver.resume_receive(token);
+        wait_for(driver, |event| match event {
+            Event::Received { data, .. } => {
+                got.extend_from_slice(&data);
+                None
+            }
+            Event::ReadClosed { .. } => Some(()),
+            other => panic!("unexpected {other:?}"),
+        });
+        assert_eq!(got, b"last words");
+    });
+}
+
+#[test]
+fn pausing_and_resuming_at_once_goes_on_receiving() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        for _ in 0..20 {
+            driver.pause_receive(token);
+            driver.resume_receive(token);
+            peer.write_all(b"x").unwrap();
+            assert_eq!(receive_exactly(driver, token, 1), b"x");
+        }
+    });
+}
+
+#[test]
+fn a_connect_ends_in_connected_or_failed() {
+    on_each_backend(|driver| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let token = driver.connect(connect_tcp(address, &StreamOptions::default()).unwrap()).unwrap();
+        wait_for(driver, |event| match event {
+            Event::Connected { token: which } if which == token => Some(()),
+            other => panic!("unexpected {other:?}"),
+        });
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(b"hello").unwrap();
+        assert_eq!(receive_exactly(driver, token, 5), b"hello");
+
+        drop(listener);
+        // Loopback may refuse at once.
+        let Ok(socket) = connect_tcp(address, &StreamOptions::default()) else { return };
+        let refused = driver.connect(socket).unwrap();
+        let error = wait_for(driver, |event| match event {
+            Event::Failed { token, error } if token == refused => Some(error),
+            _ => None,
+        });
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn a_wake_from_another_thread_ends_the_wait() {
+    on_each_backend(|driver| {
+        for _ in 0..3 {
+            let waker = driver.waker();
+            let started = Instant::now();
+            let thread = std::thread::spawn(move || waker.wake().unwrap());
+            driver.turn(Some(PATIENCE)).unwrap();
+            while driver.next_event().is_some() {}
+            thread.join().unwrap();
+            assert!(started.elapsed() < PATIENCE);
+            driver.turn(Some(Duration::ZERO)).unwrap();
+            while driver.next_event().is_some() {}
+        }
+    });
+}
+
+#[test]
+fn nothing_comes_from_a_closed_token_even_if_its_slot_is_used_again() {
+    on_each_backend(|driver| {
+        let (first, mut first_peer) = pair(driver);
+        first_peer.write_all(b"for the first").unwrap();
+        drop(driver.close(first).unwrap());
+        assert!(driver.close(first).is_none());
+        let (second, mut second_peer) = pair(driver);
+        assert_eq!(first.index(), second.index());
+        assert_eq!(
+            driver.send(first, &[IoSlice::new(b"x")]).unwrap_err().kind(),
+            io::ErrorKind::NotConnected
+        );
+        second_peer.write_all(b"for the second").unwrap();
+        assert_eq!(receive_exactly(driver, second, 14), b"for the second");
+        // The first peer learns that its connection is gone.
+        let mut buffer = [0; 16];
+        assert!(matches!(first_peer.read(&mut buffer), Ok(0) | Err(_)));
+    });
+}
+
+#[test]
+fn a_driver_dropped_with_operations_under_way_leaks_no_descriptor() {
+    // Other tests of this process open sockets too: ask by inode, not by count.
+    on_each_backend(|_| {
+        let kinds = [DriverKind::Epoll, DriverKind::Uring];
+        for kind in kinds {
+            let mut config = DriverConfig::default();
+            config.kind = kind;
+            let Ok(mut driver) = Driver::new(&config) else { continue };
+            let (_, address) = listening(&mut driver);
+            let _waiting = TcpStream::connect(address).unwrap();
+            let (token, mut peer) = pair(&mut driver);
+            peer.write_all(&pattern(100_000)).unwrap();
+            peer.set_read_timeout(Some(PATIENCE)).unwrap();
+            driver.turn(Some(Duration::from_millis(10))).unwrap();
+            let _kept = driver.next_event();
+            let _ = token;
+            drop(driver);
+            // Only the last descriptor's end closes a connection: the peer must see it.
+            let mut buffer = [0; 16];
+            assert!(matches!(peer.read(&mut buffer), Ok(0) | Err(_)));
+            assert!(TcpStream::connect(address).is_err(), "the listener is still open");
+        }
+    });
+}
+
+#[test]
+fn ten_thousand_connections_come_and_go() {
+    on_each_backend(|driver| {
+        let (_, address) = listening(driver);
+        let before = driver.sockets();
+        for round in 0..10_000_u32 {
+            let mut peer = TcpStream::connect(address).unwrap();
+            peer.write_all(&round.to_le_bytes()).unwrap();
+            Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+            let socket = accepted(driver);
+            let token = driver.add_stream(socket).unwrap();
+            if round % 3 == 0 {
+                driver.turn(Some(Duration::ZERO)).unwrap();
+                while driver.next_event().is_some() {}
+            }
+            driver.close(token);
+        }
+        assert_eq!(driver.sockets(), before);
+    });
+}

@@ -1,0 +1,161 @@
+//! The handle on a connection.
+
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use corewire_driver::{Socket, Token};
+
+use super::options::ConnectionOptions;
+use super::reason::CloseReason;
+use crate::error::SendError;
+use crate::protocol::Protocol;
+use crate::worker::Core;
+
+/// A handle on a connection of this worker. Cheap to clone; outliving the connection it does no harm.
+#[derive(Clone)]
+pub struct Connection {
+    pub(crate) core: Rc<Core>,
+    pub(crate) token: Token,
+}
+
+impl Connection {
+    /// Hands a connected socket to the current worker.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    ///
+    /// # Panics
+    /// Outside a worker.
+    pub fn open(socket: Socket, options: Rc<ConnectionOptions>, protocol: impl Protocol) -> io::Result<Self> {
+        Core::current_or_panic("Connection::open").open(socket, options, Box::new(protocol), false)
+    }
+
+    /// Hands a socket whose connect was begun to the current worker: [`Protocol::on_open`] follows, or
+    /// [`Protocol::on_closed`] with the error.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    ///
+    /// # Panics
+    /// Outside a worker.
+    pub fn open_connecting(
+        socket: Socket,
+        options: Rc<ConnectionOptions>,
+        protocol: impl Protocol,
+    ) -> io::Result<Self> {
+        Core::current_or_panic("Connection::open_connecting").open(socket, options, Box::new(protocol), true)
+    }
+
+    /// Sends bytes: they are copied to the queue and leave at the end of the tick, or at once when they are many.
+    ///
+    /// # Errors
+    /// The connection is closed, or its queue is at the limit; nothing was taken.
+    #[inline]
+    pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
+        self.core.send(self.token, [bytes, &[], &[]])
+    }
+
+    /// Sends three pieces as one: a header, a payload and what follows it.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline]
+    pub fn send_parts(&self, parts: [&[u8]; 3]) -> Result<(), SendError> {
+        self.core.send(self.token, parts)
+    }
+
+    /// Sends bytes that are shared instead of copied (when they are more than a few KiB).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_bytes(&self, bytes: Bytes) -> Result<(), SendError> {
+        self.core.send_bytes(self.token, bytes)
+    }
+
+    /// Ready when the queue is below its high-water mark. Wakes the task when it has fallen to the low-water mark.
+    ///
+    /// A task that sends without end is made to wait once in a while even so, so that others get their turn.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    #[inline]
+    pub fn poll_send_ready(&self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.core.poll_send_ready(self.token, context)
+    }
+
+    /// Ready when the kernel has taken all that was queued.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.core.poll_flushed(self.token, context)
+    }
+
+    /// Bytes queued to send.
+    pub fn queued(&self) -> usize {
+        self.core.with_conn(self.token, |conn| conn.out.len()).unwrap_or(0)
+    }
+
+    /// Closes once what is queued has been sent. What the peer still sends is not received.
+    pub fn close(&self) {
+        self.close_with(CloseReason::Local);
+    }
+
+    /// Closes once what is queued has been sent, giving the reason that [`Protocol::on_closed`] gets.
+    pub fn close_with(&self, reason: CloseReason) {
+        self.core.begin_close(self.token, reason);
+    }
+
+    /// Closes at once; what is queued is dropped.
+    pub fn abort(&self, reason: CloseReason) {
+        self.core.abort(self.token, reason);
+    }
+
+    /// Tells the peer, once what is queued has been sent, that nothing more follows; receiving goes on.
+    pub fn shutdown_write(&self) {
+        self.core.shutdown_write(self.token);
+    }
+
+    /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back by its full window.
+    pub fn pause_receive(&self) {
+        self.core.set_paused(self.token, |conn| conn.paused_by_user = true);
+    }
+
+    /// Receives again.
+    pub fn resume_receive(&self) {
+        self.core.set_paused(self.token, |conn| conn.paused_by_user = false);
+    }
+
+    /// Calls [`Protocol::on_timer`] after `delay`; `None` calls it off. There is one timer a connection.
+    pub fn set_timer(&self, delay: Option<Duration>) {
+        self.core.set_protocol_timer(self.token, delay);
+    }
+
+    /// The connection has neither ended nor been told to.
+    pub fn is_open(&self) -> bool {
+        self.core.with_conn(self.token, |conn| conn.closing.is_none()).unwrap_or(false)
+    }
+
+    /// Looks at the socket, for its addresses and options. `None` when the connection is gone.
+    pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
+        self.core.with_socket(self.token, look)
+    }
+
+    /// Milliseconds of this worker's clock, which is read once a tick.
+    pub fn now_ms(&self) -> u64 {
+        self.core.now_ms()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("worker", &self.core.id())
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

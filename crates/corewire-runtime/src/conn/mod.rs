@@ -1,0 +1,13 @@
+//! Connections as their worker sees them.
+
+mod connection;
+mod options;
+mod reason;
+mod send_queue;
+mod table;
+
+pub use self::connection::Connection;
+pub use self::options::ConnectionOptions;
+pub use self::reason::CloseReason;
+pub(crate) use self::send_queue::{BufferPool, SLICES_MAX};
+pub(crate) use self::table::{Conn, ConnTable};

@@ -1,0 +1,39 @@
+//! Why a connection ended.
+
+use std::io;
+use std::time::Duration;
+
+/// Why a connection ended; every connection ends with exactly one of these.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// This side closed it, after all that was queued had been handed to the kernel.
+    #[error("closed by this side")]
+    Local,
+    /// The peer closed it.
+    #[error("closed by the peer")]
+    PeerClosed,
+    /// The kernel reports the connection lost.
+    #[error("the connection is lost: {0}")]
+    Io(#[from] io::Error),
+    /// Nothing was received or sent for the idle timeout.
+    #[error("idle for {0:?}")]
+    IdleTimeout(Duration),
+    /// This side closed it, but the peer did not take what was queued within the close timeout.
+    #[error("closed by this side; the peer did not take the last {unsent} bytes within {timeout:?}")]
+    CloseTimeout {
+        /// Bytes that were cut.
+        unsent: usize,
+        /// The close timeout.
+        timeout: Duration,
+    },
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(String),
+    /// A handler panicked; the connection was closed, the worker goes on.
+    #[error("a handler panicked: {0}")]
+    HandlerPanicked(String),
+    /// The server or the runtime is shutting down.
+    #[error("shut down")]
+    Shutdown,
+}

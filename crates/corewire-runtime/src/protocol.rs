@@ -1,0 +1,43 @@
+//! The push interface: called as things happen to a connection.
+
+use bytes::Bytes;
+
+use crate::conn::{CloseReason, Connection};
+
+/// What is done with one connection. Made for it, owned by it, called on its worker only.
+///
+/// The calls come in this order: [`on_open`](Self::on_open) once; then any number of `on_received`, `on_drained`,
+/// `on_timer` and at most one `on_read_closed`; [`on_closed`](Self::on_closed) once, last. A panic in any of them
+/// closes this connection with [`CloseReason::HandlerPanicked`] and nothing else.
+///
+/// Whatever is sent during a call leaves at the end of the tick, with all else that was sent to that connection in
+/// the same tick, in one system call.
+pub trait Protocol: 'static {
+    /// The connection stands.
+    fn on_open(&mut self, connection: &Connection) {
+        let _ = connection;
+    }
+
+    /// Bytes arrived; never empty. The block behind them is used again as soon as it is dropped.
+    fn on_received(&mut self, connection: &Connection, data: Bytes);
+
+    /// The peer will send nothing more. By default the connection is closed, once what is queued has been sent.
+    fn on_read_closed(&mut self, connection: &Connection) {
+        connection.close_with(CloseReason::PeerClosed);
+    }
+
+    /// The send queue, having been over its high-water mark, has fallen to its low-water mark.
+    fn on_drained(&mut self, connection: &Connection) {
+        let _ = connection;
+    }
+
+    /// The time set by [`Connection::set_timer`] has come.
+    fn on_timer(&mut self, connection: &Connection) {
+        let _ = connection;
+    }
+
+    /// The connection is gone. Sending on it is an error from here on.
+    fn on_closed(&mut self, connection: &Connection, reason: &CloseReason) {
+        let _ = (connection, reason);
+    }
+}

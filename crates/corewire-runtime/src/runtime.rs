@@ -1,0 +1,365 @@
+//! Workers on threads of their own, and the calling thread as a worker.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use corewire_driver::{DriverConfig, DriverError, DriverKind, available_cpus, pin_current_thread};
+
+use crate::blocking::{BlockingLimits, BlockingPool, BlockingShutdown};
+use crate::error::{BuildError, JoinError, SpawnError};
+use crate::stats::WorkerStats;
+use crate::task::JoinHandle;
+use crate::worker::{Core, Mail, WorkerShared};
+
+/// Settings of a [`Runtime`].
+#[derive(Debug, Clone)]
+pub struct Builder {
+    workers: Option<usize>,
+    cpus: Option<Vec<usize>>,
+    pin: bool,
+    name: String,
+    driver: DriverConfig,
+    blocking: BlockingLimits,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            cpus: None,
+            pin: false,
+            name: "corewire".to_owned(),
+            driver: DriverConfig::default(),
+            blocking: BlockingLimits::default(),
+        }
+    }
+}
+
+impl Builder {
+    /// How many workers; default: one for each processor that the process may use (or that [`cpus`](Self::cpus)
+    /// lists).
+    #[must_use]
+    pub const fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Keeps worker *n* on the *n*-th of these processors (from the first again when there are more workers).
+    #[must_use]
+    pub fn cpus(mut self, cpus: impl Into<Vec<usize>>) -> Self {
+        self.cpus = Some(cpus.into());
+        self.pin = true;
+        self
+    }
+
+    /// Keeps each worker on a processor of its own; default false.
+    #[must_use]
+    pub const fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Which driver; default [`DriverKind::Auto`]. The environment variable [`DriverKind::ENV`] overrides it.
+    #[must_use]
+    pub const fn driver(mut self, kind: DriverKind) -> Self {
+        self.driver.kind = kind;
+        self
+    }
+
+    /// All settings of the driver.
+    #[must_use]
+    pub const fn driver_config(mut self, config: DriverConfig) -> Self {
+        self.driver = config;
+        self
+    }
+
+    /// What the threads are called, followed by a number; default `corewire`.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Limits of the pool behind [`spawn_blocking`](crate::spawn_blocking).
+    #[must_use]
+    pub const fn blocking(mut self, limits: BlockingLimits) -> Self {
+        self.blocking = limits;
+        self
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// A setting is out of range, the driver asked for cannot be had, or the system refuses a thread or its place.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        let driver = self.driver.with_env_override().map_err(DriverError::from)?;
+        let cpus = self.cpus.unwrap_or_else(available_cpus);
+        let count = self.workers.unwrap_or(cpus.len());
+        if count == 0 || cpus.is_empty() {
+            return Err(BuildError::Setting {
+                what: "the number of workers",
+                value: 0,
+                allowed: "1 or more",
+            });
+        }
+        let blocking = Arc::new(BlockingPool::new(self.blocking));
+        let mut runtime = Runtime {
+            handle: Handle { inner: Arc::new(Inner { workers: Vec::new(), next: AtomicUsize::new(0) }) },
+            threads: Vec::new(),
+            blocking,
+        };
+        let mut workers = Vec::new();
+        for worker in 0..count {
+            let start = Start {
+                worker,
+                cpu: self.pin.then(|| cpus[worker % cpus.len()]),
+                driver: driver.clone(),
+                blocking: runtime.blocking.clone(),
+            };
+            let (report, reported) = mpsc::channel();
+            let thread = thread::Builder::new()
+                .name(format!("{}-{worker}", self.name))
+                .spawn(move || start.run(&report))
+                .map_err(|error| BuildError::Thread { worker, error })?;
+            runtime.threads.push(thread);
+            let shared = reported.recv().map_err(|_| BuildError::Thread {
+                worker,
+                error: std::io::Error::other("the thread ended before it began"),
+            })??;
+            workers.push(shared);
+            // Known at once, so that an error in the next one stops this one.
+            runtime.handle.inner = Arc::new(Inner { workers: workers.clone(), next: AtomicUsize::new(0) });
+        }
+        Ok(runtime)
+    }
+}
+
+/// What a worker's thread begins with.
+struct Start {
+    worker: usize,
+    cpu: Option<usize>,
+    driver: DriverConfig,
+    blocking: Arc<BlockingPool>,
+}
+
+impl Start {
+    fn run(self, report: &mpsc::Sender<Result<Arc<WorkerShared>, BuildError>>) {
+        let worker = self.worker;
+        if let Some(cpu) = self.cpu
+            && let Err(error) = pin_current_thread(cpu)
+        {
+            let error = BuildError::Affinity { worker, cpu, error, available: available_cpus() };
+            let _ = report.send(Err(error));
+            return;
+        }
+        match Core::install(&self.driver, self.blocking) {
+            Ok(installed) => {
+                let _ = report.send(Ok(installed.core.shared.clone()));
+                installed.core.run(|| false);
+            }
+            Err(error) => {
+                let _ = report.send(Err(error.into()));
+            }
+        }
+    }
+}
+
+/// Workers, each on a thread of its own. Dropping it stops them: tasks are dropped, connections closed.
+#[derive(Debug)]
+pub struct Runtime {
+    handle: Handle,
+    threads: Vec<thread::JoinHandle<()>>,
+    blocking: Arc<BlockingPool>,
+}
+
+impl Runtime {
+    /// A runtime with the default settings: one worker for each processor.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new() -> Result<Self, BuildError> {
+        Self::builder().build()
+    }
+
+    /// Settings to choose.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A handle for other threads and places.
+    pub const fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Stops the workers and waits for them; blocking work gets `deadline` to end.
+    pub fn shutdown(mut self, deadline: Duration) -> BlockingShutdown {
+        self.stop();
+        self.blocking.shutdown(deadline)
+    }
+
+    fn stop(&mut self) {
+        for worker in &self.handle.inner.workers {
+            let _ = worker.mailbox.push(Mail::Stop);
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a worker's thread panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Reaches the workers of a [`Runtime`] from anywhere.
+#[derive(Clone)]
+pub struct Handle {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    workers: Vec<Arc<WorkerShared>>,
+    /// Where the next task without a place of its own goes.
+    next: AtomicUsize,
+}
+
+impl Handle {
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.inner.workers.len()
+    }
+
+    /// Starts a task on a worker. The closure runs there, so the future need not be `Send`.
+    ///
+    /// # Errors
+    /// There is no such worker, or it has stopped.
+    pub fn spawn_on<F>(
+        &self,
+        worker: usize,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<RemoteTask<F::Output>, SpawnError>
+    where
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        self.run_on(worker, move || {
+            let task = crate::task::spawn_local(async move { make().await });
+            drop(crate::task::spawn_local(async move {
+                // Nobody may wait for it any more.
+                let _ = sender.send(task.await);
+            }));
+        })?;
+        Ok(RemoteTask { receiver })
+    }
+
+    /// Starts a task on one worker after the other.
+    ///
+    /// # Errors
+    /// The workers have stopped.
+    pub fn spawn<F>(
+        &self,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<RemoteTask<F::Output>, SpawnError>
+    where
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let next = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        self.spawn_on(next % self.workers().max(1), make)
+    }
+
+    /// Runs a closure on a worker, between its tasks.
+    ///
+    /// # Errors
+    /// There is no such worker, or it has stopped.
+    pub fn run_on(&self, worker: usize, call: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
+        let workers = self.workers();
+        let shared = self.inner.workers.get(worker).ok_or(SpawnError::NoSuchWorker { worker, workers })?;
+        shared.mailbox.push(Mail::Job(Box::new(call))).map_err(|_| SpawnError::Stopped)
+    }
+
+    /// The workers' ids, in their order.
+    pub fn worker_ids(&self) -> Vec<crate::worker::WorkerId> {
+        self.inner.workers.iter().map(|worker| worker.id).collect()
+    }
+
+    /// What the workers have done, summed; at most a tick old.
+    pub fn stats(&self) -> WorkerStats {
+        let mut sum = WorkerStats::default();
+        for worker in &self.inner.workers {
+            sum += worker.counters.load();
+        }
+        sum
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").field("workers", &self.workers()).finish()
+    }
+}
+
+/// A task on another worker: await it for the result from anywhere. Dropping it lets the task go on.
+#[derive(Debug)]
+#[must_use = "await it for the result, or let it go with `drop` to let the task run on its own"]
+pub struct RemoteTask<T> {
+    receiver: futures_channel::oneshot::Receiver<Result<T, JoinError>>,
+}
+
+impl<T> RemoteTask<T> {
+    /// Blocks the calling thread until the task is done.
+    ///
+    /// # Errors
+    /// The task panicked or was cancelled.
+    pub fn join(self) -> Result<T, JoinError> {
+        futures_lite::future::block_on(self)
+    }
+}
+
+impl<T> Future for RemoteTask<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        std::pin::Pin::new(&mut self.receiver)
+            .poll(context)
+            .map(|sent| sent.unwrap_or(Err(JoinError::Cancelled)))
+    }
+}
+
+/// Makes the calling thread a worker and runs `future` on it to its end. Tasks and connections that are left then
+/// are ended.
+///
+/// The driver is chosen as for a [`Runtime`], the environment variable included.
+///
+/// # Errors
+/// No event loop can be made.
+///
+/// # Panics
+/// On a worker: it cannot wait for itself. A panic of the future is passed on.
+pub fn block_on<F: Future + 'static>(future: F) -> Result<F::Output, BuildError>
+where
+    F::Output: 'static,
+{
+    assert!(Core::current().is_none(), "block_on on a worker would stop the worker: use spawn_local");
+    let driver = DriverConfig::default().with_env_override().map_err(DriverError::from)?;
+    let blocking = Arc::new(BlockingPool::new(BlockingLimits::default()));
+    let installed = Core::install(&driver, blocking)?;
+    let mut handle: JoinHandle<F::Output> = installed.core.spawn(future);
+    installed.core.run(|| handle.is_finished());
+    match std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(std::task::Waker::noop())) {
+        Poll::Ready(Ok(output)) => Ok(output),
+        Poll::Ready(Err(JoinError::Panicked(message))) => panic!("{message}"),
+        Poll::Ready(Err(JoinError::Cancelled)) | Poll::Pending => {
+            Err(DriverError::Io(std::io::Error::other("the event loop ended before the future")).into())
+        }
+    }
+}

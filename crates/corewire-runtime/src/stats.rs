@@ -1,0 +1,67 @@
+//! Counters of a worker.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What a worker has done since it started; sums over workers with `+=`.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct WorkerStats { $($(#[$doc])* pub $name: u64,)* }
+
+        impl std::ops::AddAssign for WorkerStats {
+            fn add_assign(&mut self, other: Self) { $(self.$name += other.$name;)* }
+        }
+
+        /// The worker's own counters, cheap to change.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $(pub(crate) $name: Cell<u64>,)* }
+
+        impl Counters {
+            pub(crate) fn publish(&self, to: &PublishedCounters) {
+                $(to.$name.store(self.$name.get(), Ordering::Relaxed);)*
+            }
+        }
+
+        /// What other threads see: brought up to date once a tick.
+        #[derive(Debug, Default)]
+        pub(crate) struct PublishedCounters { $($name: AtomicU64,)* }
+
+        impl PublishedCounters {
+            pub(crate) fn load(&self) -> WorkerStats {
+                WorkerStats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Turns of the loop.
+    ticks,
+    /// Connections accepted.
+    accepted,
+    /// Connections opened to others.
+    connected,
+    /// Connections that have ended, of either kind.
+    closed,
+    /// Receives that brought bytes.
+    receives,
+    /// Bytes received.
+    received_bytes,
+    /// System calls that sent bytes.
+    sends,
+    /// Bytes that the kernel took.
+    sent_bytes,
+    /// Handlers and tasks that panicked.
+    panics,
+    /// Accepts that failed for want of a resource.
+    accept_failures,
+}
+
+impl Counters {
+    #[inline]
+    pub(crate) fn add(counter: &Cell<u64>, by: u64) {
+        counter.set(counter.get() + by);
+    }
+}

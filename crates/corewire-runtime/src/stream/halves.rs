@@ -1,0 +1,191 @@
+//! The two directions of a stream.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use super::Ends;
+use super::inbox::Inbox;
+use crate::conn::Connection;
+
+/// The most that one write takes: what is larger is taken in steps, so that a slow peer holds the writer back.
+const WRITE_MAX: usize = 256 * 1024;
+
+/// The reading half of a [`Stream`](super::Stream).
+#[derive(Debug)]
+pub struct ReadHalf {
+    ends: Rc<Ends>,
+    inbox: Rc<Inbox>,
+}
+
+impl ReadHalf {
+    pub(super) const fn new(ends: Rc<Ends>, inbox: Rc<Inbox>) -> Self {
+        Self { ends, inbox }
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.ends.connection
+    }
+
+    pub(super) async fn opened(&self) -> io::Result<()> {
+        poll_fn(|context| self.inbox.poll_opened(context)).await
+    }
+
+    /// See [`Stream::recv`](super::Stream::recv).
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
+        poll_fn(|context| self.inbox.poll_chunk(&self.ends.connection, context)).await
+    }
+
+    /// See [`Stream::read`](super::Stream::read).
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|context| self.poll_read_slice(context, buffer)).await
+    }
+
+    /// See [`Stream::read_exact`](super::Stream::read_exact).
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the peer finished before; or the connection is lost.
+    pub async fn read_exact(&mut self, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read(buffer).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => buffer = &mut buffer[read..],
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn poll_read_slice(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.inbox.poll_read(&self.ends.connection, context, buffer)
+    }
+}
+
+/// The writing half of a [`Stream`](super::Stream). Dropping it half-closes the connection.
+#[derive(Debug)]
+pub struct WriteHalf {
+    ends: Rc<Ends>,
+    inbox: Rc<Inbox>,
+}
+
+impl WriteHalf {
+    pub(super) const fn new(ends: Rc<Ends>, inbox: Rc<Inbox>) -> Self {
+        Self { ends, inbox }
+    }
+
+    /// See [`Stream::write`](super::Stream::write).
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|context| self.poll_write_slice(context, bytes)).await
+    }
+
+    /// See [`Stream::write_vectored`](super::Stream::write_vectored).
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        poll_fn(|context| self.poll_write_slices(context, slices)).await
+    }
+
+    /// See [`Stream::write_all`](super::Stream::write_all).
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.write(bytes).await?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+
+    /// See [`Stream::send_bytes`](super::Stream::send_bytes).
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn send_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
+        poll_fn(|context| self.poll_room(context)).await?;
+        self.ends.connection.send_bytes(bytes).map_err(|_| self.inbox.error())
+    }
+
+    /// See [`Stream::flush`](super::Stream::flush).
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.poll_flushed(context)).await
+    }
+
+    /// See [`Stream::shutdown`](super::Stream::shutdown).
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.begin_shutdown();
+        self.flush().await
+    }
+
+    pub(super) fn begin_shutdown(&self) {
+        self.ends.connection.shutdown_write();
+    }
+
+    fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.ends.connection.poll_send_ready(context).map_err(|_| self.inbox.error())
+    }
+
+    pub(super) fn poll_write_slice(
+        &self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_room(context))?;
+        let step = &bytes[..bytes.len().min(WRITE_MAX)];
+        let sent = self.ends.connection.send(step).map(|()| step.len());
+        Poll::Ready(sent.map_err(|_| self.inbox.error()))
+    }
+
+    pub(super) fn poll_write_slices(
+        &self,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_room(context))?;
+        let mut written = 0;
+        for slice in slices {
+            let step = &slice[..slice.len().min(WRITE_MAX - written)];
+            if self.ends.connection.send(step).is_err() {
+                // What was taken before is queued: say so now, the error comes with the next write.
+                return Poll::Ready(if written > 0 { Ok(written) } else { Err(self.inbox.error()) });
+            }
+            written += step.len();
+            if written == WRITE_MAX {
+                break;
+            }
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    pub(super) fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.ends.connection.poll_flushed(context).map_err(|_| self.inbox.error())
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        self.begin_shutdown();
+    }
+}

@@ -1,0 +1,137 @@
+//! Listening from a task.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use corewire_driver::Socket;
+use corewire_driver::net::{ListenOptions, StreamOptions, listen_tcp, listen_unix};
+
+use super::{TcpStream, UnixStream};
+use crate::listen::{AfterAccept, Listener};
+
+/// Accepted connections that wait for their task at which the listener accepts no more.
+const WAITING_MAX: usize = 1024;
+
+/// Accepts TCP connections.
+#[derive(Debug)]
+pub struct TcpListener {
+    queue: Queue,
+    options: StreamOptions,
+}
+
+impl TcpListener {
+    /// Listens with the default options; port 0 lets the system choose.
+    ///
+    /// # Errors
+    /// What the kernel says: `AddrInUse`, `PermissionDenied`, …
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        Self::bind_with(address, &ListenOptions::default(), StreamOptions::default())
+    }
+
+    /// Listens with options, and with those that accepted connections get.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_with(
+        address: SocketAddr,
+        options: &ListenOptions,
+        stream_options: StreamOptions,
+    ) -> io::Result<Self> {
+        Ok(Self { queue: Queue::start(listen_tcp(address, options)?)?, options: stream_options })
+    }
+
+    /// The next connection and where it comes from. Dropping the future loses none.
+    ///
+    /// # Errors
+    /// The connection was lost before it could be used; the listener goes on.
+    pub async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        let socket = poll_fn(|context| self.queue.poll(context)).await;
+        self.options.apply(&socket)?;
+        let peer = socket.peer_addr()?.as_socket().ok_or(io::ErrorKind::NotConnected)?;
+        Ok((TcpStream::from_socket(socket)?, peer))
+    }
+
+    /// The address that it listens on.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let address =
+            self.queue.listener.with_socket(Socket::local_addr).ok_or(io::ErrorKind::NotConnected)??;
+        address.as_socket().ok_or_else(|| io::Error::other("the socket has no internet address"))
+    }
+}
+
+/// Accepts Unix-domain stream connections.
+#[derive(Debug)]
+pub struct UnixListener {
+    queue: Queue,
+}
+
+impl UnixListener {
+    /// Listens on a path, which must not exist; one that begins with `@` is abstract (Linux). The file stays when
+    /// the listener is dropped.
+    ///
+    /// # Errors
+    /// What the kernel says: `AddrInUse` when the path exists, …
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self { queue: Queue::start(listen_unix(path.as_ref(), &ListenOptions::default())?)? })
+    }
+
+    /// The next connection. Dropping the future loses none.
+    ///
+    /// # Errors
+    /// The connection was lost before it could be used; the listener goes on.
+    pub async fn accept(&mut self) -> io::Result<UnixStream> {
+        let socket = poll_fn(|context| self.queue.poll(context)).await;
+        UnixStream::from_socket(socket)
+    }
+}
+
+#[derive(Debug)]
+struct Queue {
+    listener: Listener,
+    waiting: Rc<RefCell<Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    sockets: VecDeque<Socket>,
+    acceptor: Option<Waker>,
+    paused: bool,
+}
+
+impl Queue {
+    fn start(socket: Socket) -> io::Result<Self> {
+        let waiting = Rc::new(RefCell::new(Waiting::default()));
+        let filled = waiting.clone();
+        let listener = Listener::start(socket, move |socket| {
+            let mut waiting = filled.borrow_mut();
+            waiting.sockets.push_back(socket);
+            if let Some(waker) = waiting.acceptor.take() {
+                waker.wake();
+            }
+            waiting.paused = waiting.sockets.len() >= WAITING_MAX;
+            if waiting.paused { AfterAccept::Pause } else { AfterAccept::Continue }
+        })?;
+        Ok(Self { listener, waiting })
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Socket> {
+        let mut waiting = self.waiting.borrow_mut();
+        if let Some(socket) = waiting.sockets.pop_front() {
+            if waiting.sockets.len() <= WAITING_MAX / 2 && std::mem::take(&mut waiting.paused) {
+                self.listener.resume();
+            }
+            return Poll::Ready(socket);
+        }
+        waiting.acceptor = Some(context.waker().clone());
+        Poll::Pending
+    }
+}

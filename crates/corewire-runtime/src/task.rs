@@ -1,0 +1,177 @@
+//! Local tasks.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_task::{FallibleTask, Runnable};
+use pin_project_lite::pin_project;
+
+use crate::error::{BlockingError, JoinError};
+use crate::panic::guarded;
+use crate::worker::{Core, Mail, WorkerShared, current_worker};
+
+/// Starts a task on the current worker. It runs even if the handle is dropped.
+///
+/// # Panics
+/// Outside a worker.
+pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let core = Core::current_or_panic("spawn_local");
+    core.spawn(future)
+}
+
+/// Runs blocking code on the pool of the current worker's runtime and waits for its result without blocking the
+/// worker.
+///
+/// # Errors
+/// The closure panicked, or was not accepted: the pool is full or shut down.
+///
+/// # Panics
+/// Outside a worker.
+pub async fn spawn_blocking<R: Send + 'static>(
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, BlockingError> {
+    let pool = Core::current_or_panic("spawn_blocking").blocking.clone();
+    let (sender, receiver) = futures_channel::oneshot::channel();
+    let accepted = pool.spawn(work, move |result| {
+        // The receiver is gone when the waiting task was dropped.
+        let _ = sender.send(result.map_err(|payload| crate::panic::message(&*payload)));
+    });
+    accepted?;
+    match receiver.await {
+        Ok(result) => result.map_err(BlockingError::Panicked),
+        Err(_) => Err(BlockingError::Discarded),
+    }
+}
+
+/// Lets the other tasks of this worker have a turn.
+pub async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Waits for a task's result. Dropping it lets the task go on; [`abort`](Self::abort) ends the task.
+#[derive(Debug)]
+#[must_use = "await it for the result, or let it go with `drop` to let the task run on its own"]
+pub struct JoinHandle<T> {
+    task: Option<FallibleTask<Result<T, String>>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Ends the task at its next await; what it holds is dropped.
+    pub fn abort(mut self) {
+        drop(self.task.take());
+    }
+
+    /// The task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.task.as_ref().is_none_or(FallibleTask::is_finished)
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(task) = self.task.as_mut() else { return Poll::Ready(Err(JoinError::Cancelled)) };
+        Pin::new(task).poll(context).map(|ended| match ended {
+            Some(Ok(output)) => Ok(output),
+            Some(Err(message)) => Err(JoinError::Panicked(message)),
+            None => Err(JoinError::Cancelled),
+        })
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.detach();
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn spawn<F>(self: &Rc<Self>, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let key = self.tasks.borrow_mut().insert(std::task::Waker::noop().clone());
+        let task = Task { future: Some(future), entry: Entry { core: Rc::downgrade(self), key } };
+        let shared = self.shared.clone();
+        let (runnable, task) = async_task::spawn_local(task, move |runnable| schedule(&shared, runnable));
+        self.tasks.borrow_mut()[key] = runnable.waker();
+        runnable.schedule();
+        JoinHandle { task: Some(task.fallible()) }
+    }
+}
+
+/// Puts a woken task where its worker finds it.
+fn schedule(shared: &Arc<WorkerShared>, runnable: Runnable) {
+    if current_worker() == Some(shared.id) {
+        Core::with_current(|core| {
+            if let Some(core) = core {
+                core.ready.borrow_mut().push_back(runnable);
+            }
+        });
+    } else if let Err(Mail::Run(runnable)) = shared.mailbox.push(Mail::Run(runnable)) {
+        // The worker is gone, and with it the task's future: what is left may be freed anywhere.
+        drop(runnable);
+    }
+}
+
+pin_project! {
+    /// A future that turns its panic into a value and leaves its worker's list when it ends.
+    struct Task<F> {
+        #[pin]
+        future: Option<F>,
+        entry: Entry,
+    }
+}
+
+struct Entry {
+    core: Weak<Core>,
+    key: usize,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            let waker = core.tasks.borrow_mut().try_remove(self.key);
+            drop(waker);
+        }
+    }
+}
+
+impl<F: Future> Future for Task<F> {
+    type Output = Result<F::Output, String>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Pending };
+        match guarded(|| future.poll(context)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Err(message) => {
+                if let Some(core) = this.entry.core.upgrade() {
+                    core.note_panic(&message);
+                }
+                Poll::Ready(Err(message))
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Time on a worker: resolution 1 ms, never early.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use pin_project_lite::pin_project;
+
+use crate::timer_wheel::TimerKey;
+use crate::worker::{Core, TimerAction};
+
+/// The current worker's time, read once a tick; the system's outside a worker.
+pub fn now() -> Instant {
+    Core::with_current(|core| core.map_or_else(Instant::now, |core| core.now()))
+}
+
+/// Waits for at least `duration`.
+///
+/// # Panics
+/// When first polled outside a worker.
+pub fn sleep(duration: Duration) -> Sleep {
+    sleep_until(Instant::now() + duration)
+}
+
+/// Waits until `deadline`; see [`sleep`].
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep { deadline, timer: None }
+}
+
+/// Gives `future` this long.
+///
+/// # Errors
+/// [`Elapsed`] when it was not done in time; it is dropped then.
+pub fn timeout<F: Future>(limit: Duration, future: F) -> Timeout<F> {
+    Timeout { future, sleep: sleep(limit), limit }
+}
+
+/// The future of [`sleep`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Sleep {
+    deadline: Instant,
+    timer: Option<Armed>,
+}
+
+struct Armed {
+    core: Rc<Core>,
+    key: TimerKey,
+    waker: Waker,
+}
+
+impl Sleep {
+    /// When it ends.
+    pub const fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+impl std::fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if Instant::now() >= self.deadline {
+            self.disarm();
+            return Poll::Ready(());
+        }
+        if self.timer.as_ref().is_none_or(|armed| !armed.waker.will_wake(context.waker())) {
+            self.disarm();
+            let core = Core::current_or_panic("sleep");
+            let waker = context.waker().clone();
+            let deadline = core.instant_to_ms(self.deadline);
+            let key = core.timers.borrow_mut().insert(deadline, TimerAction::Wake(waker.clone()));
+            self.timer = Some(Armed { core, key, waker });
+        }
+        Poll::Pending
+    }
+}
+
+impl Sleep {
+    fn disarm(&mut self) {
+        if let Some(armed) = self.timer.take() {
+            let action = armed.core.cancel_timer(armed.key);
+            drop(action);
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}
+
+pin_project! {
+    /// The future of [`timeout`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        #[pin]
+        sleep: Sleep,
+        limit: Duration,
+    }
+}
+
+/// The time given by [`timeout`] is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not done within {0:?}")]
+pub struct Elapsed(pub Duration);
+
+impl From<Elapsed> for std::io::Error {
+    fn from(elapsed: Elapsed) -> Self {
+        Self::new(std::io::ErrorKind::TimedOut, elapsed)
+    }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(context) {
+            return Poll::Ready(Ok(output));
+        }
+        this.sleep.poll(context).map(|()| Err(Elapsed(*this.limit)))
+    }
+}

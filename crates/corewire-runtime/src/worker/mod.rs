@@ -1,0 +1,217 @@
+//! One worker: a thread, its loop, its driver and its connections.
+
+mod connections;
+mod sending;
+mod tick;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use async_task::Runnable;
+use corewire_driver::{Driver, DriverConfig, DriverError, Socket, Token};
+use slab::Slab;
+
+use crate::blocking::BlockingPool;
+use crate::conn::{BufferPool, Conn, ConnTable};
+use crate::listen::AfterAccept;
+use crate::mailbox::Mailbox;
+use crate::stats::{Counters, PublishedCounters};
+use crate::timer_wheel::{TimerKey, TimerWheel};
+
+/// Names a worker of this process, whichever runtime it belongs to; never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WorkerId(u64);
+
+impl WorkerId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+thread_local! {
+    /// 0: this thread is no worker. Apart from `CURRENT` because it is asked on the path of each message.
+    static CURRENT_ID: Cell<u64> = const { Cell::new(0) };
+    static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
+}
+
+/// The worker that the calling code runs on, if it is one.
+#[inline]
+pub fn current_worker() -> Option<WorkerId> {
+    let id = CURRENT_ID.get();
+    (id != 0).then_some(WorkerId(id))
+}
+
+/// What reaches a worker from outside.
+pub(crate) enum Mail {
+    /// A task of this worker that was woken elsewhere.
+    Run(Runnable),
+    /// Anything else.
+    Job(Box<dyn FnOnce() + Send>),
+    /// Stop the loop.
+    Stop,
+}
+
+/// The side of a worker that other threads see.
+pub(crate) struct WorkerShared {
+    pub(crate) id: WorkerId,
+    pub(crate) mailbox: Mailbox<Mail>,
+    pub(crate) counters: PublishedCounters,
+}
+
+/// What a timer does when its time has come.
+pub(crate) enum TimerAction {
+    Wake(Waker),
+    /// Look whether the connection is idle.
+    Idle(Token),
+    /// The peer does not take the last bytes of a closing connection.
+    CloseTimeout(Token),
+    /// [`Protocol::on_timer`](crate::Protocol::on_timer).
+    Protocol(Token),
+    /// A listener that failed to accept tries again.
+    ResumeAccept(Token),
+}
+
+/// A worker's state. Everything is behind a cell of its own, and no cell is held while user code runs.
+pub(crate) struct Core {
+    pub(crate) shared: Arc<WorkerShared>,
+    pub(crate) blocking: Arc<BlockingPool>,
+    pub(crate) driver: RefCell<Driver>,
+    pub(crate) conns: RefCell<ConnTable>,
+    pub(crate) pool: RefCell<BufferPool>,
+    pub(crate) listeners: RefCell<Vec<(Token, AcceptFn)>>,
+    pub(crate) dirty: RefCell<Vec<Token>>,
+    pub(crate) doomed: RefCell<Vec<Token>>,
+    /// Connections whose queue has fallen to its low-water mark.
+    pub(crate) drained: RefCell<Vec<Token>>,
+    pub(crate) timers: RefCell<TimerWheel<TimerAction>>,
+    pub(crate) ready: RefCell<VecDeque<Runnable>>,
+    /// Wakers of the tasks that live, so that shutdown can drop them here, where they belong.
+    pub(crate) tasks: RefCell<Slab<Waker>>,
+    pub(crate) counters: Counters,
+    /// Bytes that this tick's tasks have sent before its end; bounds what one task sends in a turn.
+    pub(crate) sent_in_tick: Cell<usize>,
+    pub(crate) stop: Cell<bool>,
+    now_ms: Cell<u64>,
+    epoch: Instant,
+}
+
+/// Takes a socket that a listener accepted.
+pub(crate) type AcceptFn = Rc<RefCell<dyn FnMut(Socket) -> AfterAccept>>;
+
+impl Core {
+    /// Makes the calling thread a worker until the guard is dropped.
+    pub(crate) fn install(
+        config: &DriverConfig,
+        blocking: Arc<BlockingPool>,
+    ) -> Result<Installed, DriverError> {
+        let driver = Driver::new(config)?;
+        let waker = driver.waker();
+        let wake = move || {
+            if let Err(error) = waker.wake() {
+                tracing::error!(%error, "a worker cannot be woken");
+            }
+        };
+        let shared = Arc::new(WorkerShared {
+            id: WorkerId::next(),
+            mailbox: Mailbox::new(wake),
+            counters: PublishedCounters::default(),
+        });
+        let core = Rc::new(Self {
+            shared,
+            blocking,
+            driver: RefCell::new(driver),
+            conns: RefCell::default(),
+            pool: RefCell::new(BufferPool::new()),
+            listeners: RefCell::default(),
+            dirty: RefCell::default(),
+            doomed: RefCell::default(),
+            drained: RefCell::default(),
+            timers: RefCell::new(TimerWheel::new(0)),
+            ready: RefCell::default(),
+            tasks: RefCell::default(),
+            counters: Counters::default(),
+            sent_in_tick: Cell::new(0),
+            stop: Cell::new(false),
+            now_ms: Cell::new(0),
+            epoch: Instant::now(),
+        });
+        CURRENT_ID.set(core.shared.id.0);
+        CURRENT.set(Some(core.clone()));
+        Ok(Installed { core })
+    }
+
+    pub(crate) fn current() -> Option<Rc<Self>> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    pub(crate) fn current_or_panic(what: &str) -> Rc<Self> {
+        Self::current().unwrap_or_else(|| {
+            panic!("{what} needs a worker: call it inside corewire's block_on, a task or a handler")
+        })
+    }
+
+    /// Calls with the current worker without counting a reference.
+    #[inline]
+    pub(crate) fn with_current<R>(call: impl FnOnce(Option<&Rc<Self>>) -> R) -> R {
+        CURRENT.with_borrow(|current| call(current.as_ref()))
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> WorkerId {
+        self.shared.id
+    }
+
+    #[inline]
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_ms.get()
+    }
+
+    fn read_clock(&self) {
+        self.now_ms.set(self.epoch.elapsed().as_millis() as u64);
+    }
+
+    pub(crate) fn instant_to_ms(&self, at: Instant) -> u64 {
+        // Up, so that nothing fires before its time.
+        (at.saturating_duration_since(self.epoch) + Duration::from_micros(999)).as_millis() as u64
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.epoch + Duration::from_millis(self.now_ms.get())
+    }
+
+    pub(crate) fn add_timer(&self, after: Duration, action: TimerAction) -> TimerKey {
+        let deadline = self.instant_to_ms(Instant::now() + after);
+        self.timers.borrow_mut().insert(deadline, action)
+    }
+
+    pub(crate) fn cancel_timer(&self, key: TimerKey) -> Option<TimerAction> {
+        self.timers.borrow_mut().cancel(key)
+    }
+
+    pub(crate) fn with_conn<R>(&self, token: Token, look: impl FnOnce(&mut Conn) -> R) -> Option<R> {
+        self.conns.borrow_mut().get_mut(token).map(look)
+    }
+
+    pub(crate) fn with_socket<R>(&self, token: Token, look: impl FnOnce(&Socket) -> R) -> Option<R> {
+        self.driver.borrow().socket(token).map(look)
+    }
+}
+
+/// Keeps the calling thread a worker; on drop, ends its tasks and connections.
+pub(crate) struct Installed {
+    pub(crate) core: Rc<Core>,
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        self.core.wind_up();
+        CURRENT_ID.set(0);
+        CURRENT.set(None);
+    }
+}

@@ -1,0 +1,254 @@
+//! The sending side: queues, write-through of large messages, flushes, waiting senders.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use corewire_driver::{Driver, Token};
+
+use super::Core;
+use crate::conn::{BufferPool, CloseReason, Conn, SLICES_MAX};
+use crate::error::SendError;
+use crate::stats::Counters;
+
+/// A message of at least this size goes to the kernel straight from the caller's memory if nothing stands in its
+/// way: copying it to a queue would cost a tenth of the whole exchange.
+const WRITE_THROUGH_MIN: usize = 16 * 1024;
+
+/// A queue that grows to this size within a tick is flushed at once, while it is in cache.
+const FLUSH_AT: usize = 64 * 1024;
+
+/// What tasks may send in one tick before they are made to let others have a turn.
+const SENT_IN_TICK_MAX: usize = 1 << 20;
+
+impl Core {
+    #[inline]
+    pub(crate) fn send(&self, token: Token, parts: [&[u8]; 3]) -> Result<(), SendError> {
+        let mut conns = self.conns.borrow_mut();
+        let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
+        admit(conn)?;
+        let total = parts[0].len() + parts[1].len() + parts[2].len();
+        if total >= WRITE_THROUGH_MIN && !conn.blocked && !conn.connecting {
+            return self.write_through(conn, parts);
+        }
+        {
+            let pool = &mut *self.pool.borrow_mut();
+            for part in parts {
+                if !part.is_empty() {
+                    conn.out.push_slice(part, pool);
+                }
+            }
+        }
+        self.queued(conn);
+        Ok(())
+    }
+
+    pub(crate) fn send_bytes(&self, token: Token, bytes: Bytes) -> Result<(), SendError> {
+        let mut conns = self.conns.borrow_mut();
+        let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
+        admit(conn)?;
+        conn.out.push_bytes(bytes, &mut self.pool.borrow_mut());
+        self.queued(conn);
+        Ok(())
+    }
+
+    /// The queue has grown: flush it now if it is long, else at the end of the tick.
+    #[inline]
+    fn queued(&self, conn: &mut Conn) {
+        if conn.out.len() >= FLUSH_AT && !conn.blocked && !conn.connecting {
+            self.flush_now(conn);
+        }
+        self.mark_dirty(conn);
+        if conn.out.len() >= conn.options.high_water {
+            self.note_high_water(conn);
+        }
+    }
+
+    fn mark_dirty(&self, conn: &mut Conn) {
+        if !conn.dirty && !conn.blocked && !conn.connecting && !conn.out.is_empty() {
+            conn.dirty = true;
+            self.dirty.borrow_mut().push(conn.token);
+        }
+    }
+
+    #[cold]
+    fn note_high_water(&self, conn: &mut Conn) {
+        conn.over_high_water = true;
+        if conn.options.pause_receive_on_backlog && !conn.paused_by_backlog {
+            conn.paused_by_backlog = true;
+            self.driver.borrow_mut().pause_receive(conn.token);
+        }
+    }
+
+    /// Sends what is queued and then `parts`; only what the socket does not take of them is copied.
+    fn write_through(&self, conn: &mut Conn, parts: [&[u8]; 3]) -> Result<(), SendError> {
+        if !conn.out.is_empty() {
+            self.flush_now(conn);
+        }
+        let mut sent = 0;
+        if conn.out.is_empty() && conn.closing.is_none() {
+            let slices = parts.map(IoSlice::new);
+            let slices = if parts[0].is_empty() && parts[2].is_empty() { &slices[1..2] } else { &slices[..] };
+            let whole = parts[0].len() + parts[1].len() + parts[2].len();
+            match self.to_kernel(&mut self.driver.borrow_mut(), conn.token, slices) {
+                Ok(taken) => (sent, conn.blocked) = (taken, taken < whole),
+                Err(error) => self.doom(conn, CloseReason::Io(error)),
+            }
+        }
+        if conn.closing.is_some() {
+            return Err(SendError::Closed);
+        }
+        let pool = &mut *self.pool.borrow_mut();
+        for part in parts {
+            let skip = sent.min(part.len());
+            sent -= skip;
+            if skip < part.len() {
+                conn.out.push_slice(&part[skip..], pool);
+            }
+        }
+        self.mark_dirty(conn);
+        if conn.out.len() >= conn.options.high_water {
+            self.note_high_water(conn);
+        }
+        Ok(())
+    }
+
+    fn flush_now(&self, conn: &mut Conn) {
+        self.flush_conn(conn, &mut self.driver.borrow_mut(), &mut self.pool.borrow_mut());
+    }
+
+    /// One send of what is queued (and more only while the queue has more slices than one call takes).
+    pub(crate) fn flush_conn(&self, conn: &mut Conn, driver: &mut Driver, pool: &mut BufferPool) {
+        while !conn.out.is_empty() && !conn.blocked {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let (count, total) = conn.out.fill(&mut slices);
+            match self.to_kernel(driver, conn.token, &slices[..count]) {
+                Ok(sent) => {
+                    conn.blocked = sent < total;
+                    conn.out.advance(sent, pool);
+                }
+                Err(error) => return self.doom(conn, CloseReason::Io(error)),
+            }
+        }
+        self.flushed(conn, driver);
+    }
+
+    /// Hands slices to the kernel and keeps account.
+    #[inline]
+    fn to_kernel(&self, driver: &mut Driver, token: Token, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let sent = driver.send(token, slices)?;
+        Counters::add(&self.counters.sends, 1);
+        Counters::add(&self.counters.sent_bytes, sent as u64);
+        self.sent_in_tick.set(self.sent_in_tick.get() + sent);
+        Ok(sent)
+    }
+
+    /// After a flush: lets waiting senders and a paused receive go on, and ends what waited for an empty queue.
+    fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
+        if conn.over_high_water && conn.out.len() <= conn.options.low_water {
+            conn.over_high_water = false;
+            self.drained.borrow_mut().push(conn.token);
+            if std::mem::take(&mut conn.paused_by_backlog) && !conn.paused_by_user {
+                driver.resume_receive(conn.token);
+            }
+        }
+        if !conn.waiting.is_empty() && conn.out.len() <= conn.options.low_water {
+            conn.waiting.drain(..).for_each(std::task::Waker::wake);
+        }
+        if !conn.out.is_empty() {
+            return;
+        }
+        if conn.shut_write
+            && let Some(socket) = driver.socket(conn.token)
+        {
+            // It fails only if the connection is gone, which the receiving side reports.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
+        if conn.closing.is_some() {
+            self.list_doomed(conn);
+        }
+    }
+
+    /// The end of the tick: one send for each connection that has something to send.
+    pub(crate) fn flush_dirty(&self) {
+        if self.dirty.borrow().is_empty() {
+            return;
+        }
+        let mut dirty = std::mem::take(&mut *self.dirty.borrow_mut());
+        {
+            let mut conns = self.conns.borrow_mut();
+            let mut driver = self.driver.borrow_mut();
+            let mut pool = self.pool.borrow_mut();
+            for token in dirty.drain(..) {
+                let Some(conn) = conns.get_mut(token) else { continue };
+                conn.dirty = false;
+                conn.last_active = self.now_ms();
+                self.flush_conn(conn, &mut driver, &mut pool);
+            }
+        }
+        // Nothing was added meanwhile: no user code runs in a flush. Keep the memory.
+        *self.dirty.borrow_mut() = dirty;
+    }
+
+    /// The driver says that the socket takes bytes again.
+    pub(crate) fn writable(&self, token: Token) {
+        let mut conns = self.conns.borrow_mut();
+        let Some(conn) = conns.get_mut(token) else { return };
+        conn.blocked = false;
+        conn.last_active = self.now_ms();
+        self.flush_now(conn);
+    }
+
+    #[inline]
+    pub(crate) fn poll_send_ready(
+        &self,
+        token: Token,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        if self.sent_in_tick.get() >= SENT_IN_TICK_MAX {
+            // The tick resets the account.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut conns = self.conns.borrow_mut();
+        let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
+            return Poll::Ready(Err(SendError::Closed));
+        };
+        if conn.out.len() < conn.options.high_water {
+            return Poll::Ready(Ok(()));
+        }
+        wait(conn, context);
+        Poll::Pending
+    }
+
+    pub(crate) fn poll_flushed(
+        &self,
+        token: Token,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        let mut conns = self.conns.borrow_mut();
+        let Some(conn) = conns.get_mut(token) else { return Poll::Ready(Err(SendError::Closed)) };
+        if conn.out.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        wait(conn, context);
+        Poll::Pending
+    }
+}
+
+fn admit(conn: &Conn) -> Result<(), SendError> {
+    if !conn.takes_sends() {
+        return Err(SendError::Closed);
+    }
+    let (queued, limit) = (conn.out.len(), conn.options.queue_limit);
+    if queued >= limit {
+        return Err(SendError::QueueFull { queued, limit });
+    }
+    Ok(())
+}
+
+fn wait(conn: &mut Conn, context: &Context<'_>) {
+    if !conn.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+        conn.waiting.push(context.waker().clone());
+    }
+}

@@ -1,0 +1,151 @@
+//! The tick: one turn of a worker's loop.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use corewire_driver::Event;
+
+use super::{Core, Mail, TimerAction};
+use crate::conn::CloseReason;
+use crate::stats::Counters;
+use crate::timer_wheel::TimerWheel;
+
+impl Core {
+    /// Turns until `done` or a stop.
+    pub(crate) fn run(self: &Rc<Self>, mut done: impl FnMut() -> bool) {
+        let mut mails = Vec::new();
+        while !done() && !self.stop.get() {
+            self.tick(&mut mails, None);
+        }
+    }
+
+    /// One turn: wait, take what has happened, run what can run, fire what is due, send what is queued, end what is
+    /// to end.
+    fn tick(self: &Rc<Self>, mails: &mut Vec<Mail>, wait_max: Option<Duration>) {
+        let wait = self.waiting_time(wait_max);
+        let may_park = wait != Some(Duration::ZERO) && self.shared.mailbox.prepare_park();
+        let turned = self.driver.borrow_mut().turn(if may_park { wait } else { Some(Duration::ZERO) });
+        self.shared.mailbox.unpark();
+        if let Err(error) = turned {
+            tracing::error!(%error, "the event loop of a worker has failed; the worker stops");
+            self.stop.set(true);
+            return;
+        }
+        self.read_clock();
+        Counters::add(&self.counters.ticks, 1);
+        self.take_events();
+        self.shared.mailbox.drain_into(mails);
+        self.take_mails(mails);
+        self.sent_in_tick.set(0);
+        self.run_ready();
+        self.fire_timers();
+        self.flush_dirty();
+        self.call_drained();
+        self.bury_doomed();
+        self.counters.publish(&self.shared.counters);
+    }
+
+    /// How long the driver may wait: not at all when there is work left.
+    fn waiting_time(&self, wait_max: Option<Duration>) -> Option<Duration> {
+        let work_left = !self.ready.borrow().is_empty()
+            || !self.dirty.borrow().is_empty()
+            || !self.doomed.borrow().is_empty()
+            || !self.drained.borrow().is_empty()
+            || self.driver.borrow().has_pending();
+        if work_left {
+            return Some(Duration::ZERO);
+        }
+        let timer = self.timers.borrow().next_expiry().map(|at| {
+            let passed = self.epoch.elapsed();
+            Duration::from_millis(at).saturating_sub(passed)
+        });
+        match (timer, wait_max) {
+            (Some(timer), Some(most)) => Some(timer.min(most)),
+            (timer, most) => timer.or(most),
+        }
+    }
+
+    #[inline]
+    fn take_events(self: &Rc<Self>) {
+        loop {
+            let event = self.driver.borrow_mut().next_event();
+            let Some(event) = event else { return };
+            match event {
+                Event::Received { token, data } => self.received(token, data),
+                Event::Writable { token } => self.writable(token),
+                Event::ReadClosed { token } => self.read_closed(token),
+                Event::Accepted { listener, socket } => self.accepted(listener, socket),
+                Event::AcceptFailed { listener, error } => self.accept_failed(listener, &error),
+                Event::Connected { token } => self.connected(token),
+                Event::Failed { token, error } => self.failed(token, error),
+                other => tracing::debug!(?other, "an event that this runtime does not know"),
+            }
+        }
+    }
+
+    fn take_mails(self: &Rc<Self>, mails: &mut Vec<Mail>) {
+        for mail in mails.drain(..) {
+            match mail {
+                Mail::Run(runnable) => self.ready.borrow_mut().push_back(runnable),
+                Mail::Job(job) => {
+                    if let Err(message) = crate::panic::guarded(job) {
+                        self.note_panic(&message);
+                    }
+                }
+                Mail::Stop => self.stop.set(true),
+            }
+        }
+    }
+
+    /// Runs the tasks that are ready now; those that become ready meanwhile have their turn in the next tick, after
+    /// what they wait for was sent.
+    fn run_ready(&self) {
+        let count = self.ready.borrow().len();
+        for _ in 0..count {
+            let Some(runnable) = ({ self.ready.borrow_mut().pop_front() }) else { return };
+            runnable.run();
+        }
+    }
+
+    fn fire_timers(self: &Rc<Self>) {
+        let now = self.now_ms();
+        while let Some(action) = { self.timers.borrow_mut().expire(now) } {
+            match action {
+                TimerAction::Wake(waker) => waker.wake(),
+                TimerAction::Idle(token) => self.check_idle(token),
+                TimerAction::CloseTimeout(token) => self.close_timed_out(token),
+                TimerAction::Protocol(token) => self.call_timer(token),
+                TimerAction::ResumeAccept(token) => self.driver.borrow_mut().resume_accept(token),
+            }
+        }
+    }
+
+    /// Ends all tasks and connections; nothing of this worker is left but the memory that others hold on to.
+    pub(crate) fn wind_up(self: &Rc<Self>) {
+        let mut mails = Vec::new();
+        self.shared.mailbox.close(&mut mails);
+        self.take_mails(&mut mails);
+        self.listeners.borrow_mut().clear();
+        for _ in 0..Self::WIND_UP_ROUNDS {
+            let tokens = self.conns.borrow().tokens();
+            for token in tokens {
+                self.abort(token, CloseReason::Shutdown);
+            }
+            self.bury_doomed();
+            // A woken task is dropped here instead of run.
+            let tasks: Vec<_> = self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+            tasks.into_iter().for_each(std::task::Waker::wake);
+            let dropped = std::mem::take(&mut *self.ready.borrow_mut());
+            drop(dropped);
+            if self.conns.borrow().len() == 0 && self.tasks.borrow().is_empty() {
+                break;
+            }
+        }
+        // Dropped after the exchange: a timer's waker may drop a task, and that one's timers.
+        drop(self.timers.replace(TimerWheel::new(0)));
+        self.counters.publish(&self.shared.counters);
+    }
+
+    /// What a dropped task or a closed connection begins anew is ended too, but not for ever.
+    const WIND_UP_ROUNDS: usize = 16;
+}
