@@ -5,3 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod matching;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/writing-a-codec.md")]
+struct WritingACodec;
