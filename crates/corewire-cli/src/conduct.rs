@@ -108,8 +108,14 @@ impl Shared {
         &self.traffic[thread]
     }
 
-    fn snapshot(&self) -> Snapshot {
+    /// What a drain still waits for, over all threads.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.traffic.iter().map(|traffic| traffic.in_flight.value()).sum()
+    }
+
+    fn snapshot(&self, calls: (u64, u64)) -> Snapshot {
         let mut snapshot = Snapshot::of_process();
+        (snapshot.recv_calls, snapshot.send_calls) = calls;
         for traffic in &self.traffic {
             traffic.add_to(&mut snapshot);
         }
@@ -128,10 +134,18 @@ pub(crate) struct Crew {
     pub(crate) driver: String,
     /// Makes every thread look at the phase.
     pub(crate) wake: Box<dyn Fn()>,
-    /// Whether all threads have ended by themselves.
+    /// Receives and sends so far, where a thread does not count its own.
+    pub(crate) calls: Box<dyn Fn() -> (u64, u64)>,
+    /// Whether all threads have ended by themselves, or have nothing left to wait for.
     pub(crate) ended: Box<dyn Fn() -> bool>,
     /// Ends the threads and gathers their latencies. Called after [`Phase::Drain`].
     pub(crate) join: Box<dyn FnOnce() -> Result<Latency, Failure>>,
+}
+
+impl Crew {
+    fn snapshot(&self) -> Snapshot {
+        self.shared.snapshot((self.calls)())
+    }
 }
 
 impl std::fmt::Debug for Crew {
@@ -194,7 +208,7 @@ pub(crate) fn by_control(crew: Crew) -> Result<(), Failure> {
             Command::Measure => {
                 crew.shared.measurement.fetch_add(1, Ordering::Relaxed);
             }
-            Command::Snapshot => dialogue.answer(&crew.shared.snapshot())?,
+            Command::Snapshot => dialogue.answer(&crew.snapshot())?,
             Command::Driver => dialogue.answer(&crew.driver)?,
             Command::Stop => break,
         }
@@ -211,7 +225,7 @@ pub(crate) fn by_clock(crew: Crew, length: Length) -> Result<Timed, Failure> {
         std::thread::sleep(warmup);
         crew.shared.measurement.fetch_add(1, Ordering::Relaxed);
     }
-    let before = crew.shared.snapshot();
+    let before = crew.snapshot();
     match length {
         Length::Clock { duration, .. } => watch(&crew, Some(duration)),
         Length::Messages => {
@@ -219,7 +233,7 @@ pub(crate) fn by_clock(crew: Crew, length: Length) -> Result<Timed, Failure> {
             watch(&crew, None);
         }
     }
-    let after = crew.shared.snapshot();
+    let after = crew.snapshot();
     let report = drain(crew)?;
     Ok(Timed { before, after, report })
 }
@@ -258,7 +272,7 @@ fn watch(crew: &Crew, window: Option<Duration>) {
         }
         if let Some(bar) = &bar {
             bar.set_position(begun.elapsed().as_millis() as u64);
-            bar.set_message(format!("{} messages", crew.shared.snapshot().messages));
+            bar.set_message(format!("{} messages", crew.snapshot().messages));
         }
         let step = if window.is_none() { Duration::from_millis(1) } else { STEP };
         std::thread::sleep(left.map_or(step, |left| left.min(step)));
@@ -275,10 +289,11 @@ fn drain(crew: Crew) -> Result<LoadReport, Failure> {
         std::thread::sleep(Duration::from_millis(1));
     }
     set_phase(&crew, Phase::Abort);
+    let calls = (crew.calls)();
     let latency = (crew.join)()?;
     let us = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
     Ok(LoadReport {
-        totals: crew.shared.snapshot(),
+        totals: crew.shared.snapshot(calls),
         samples: latency.len(),
         p50_us: us(0.5),
         p99_us: us(0.99),
@@ -302,7 +317,7 @@ mod tests {
         shared.fault(|| "first".into());
         shared.faults(3, || "second".into());
         shared.faults(0, || "never".into());
-        assert_eq!(shared.snapshot().errors, 4);
+        assert_eq!(shared.snapshot((0, 0)).errors, 4);
         assert_eq!(shared.first_error.lock().unwrap().as_deref(), Some("first"));
     }
 
@@ -315,6 +330,7 @@ mod tests {
             connections: 1,
             driver: String::new(),
             wake: Box::new(|| ()),
+            calls: Box::new(|| (0, 0)),
             ended: Box::new(|| true),
             join: Box::new(|| Ok(latency())),
         };

@@ -86,6 +86,8 @@ pub(crate) struct Traffic {
     pub(crate) sent_bytes: Count,
     pub(crate) messages: Count,
     pub(crate) sessions: Count,
+    /// Messages or tasks that a drain waits for; not part of a snapshot.
+    pub(crate) in_flight: Count,
 }
 
 impl Traffic {

@@ -3,7 +3,7 @@
 /// Bytes at the front of a message that carry its index (fewer when the message is shorter).
 const INDEX_BYTES: usize = 8;
 /// Of how many messages of a connection one is timed and checked, unless each one is.
-const SAMPLE_EVERY: u64 = 64;
+pub(crate) const SAMPLE_EVERY: u64 = 64;
 /// Messages up to this size are all checked at window 1; larger ones are sampled.
 const CHECK_ALL_MAX: usize = 4096;
 
@@ -80,7 +80,7 @@ impl Probe {
 /// Whether the message with this index has its content checked.
 #[inline]
 pub(crate) fn is_checked(index: u64, window: usize, size: usize) -> bool {
-    (window == 1 && size <= CHECK_ALL_MAX) || index % SAMPLE_EVERY == 0
+    (window == 1 && size <= CHECK_ALL_MAX) || index.is_multiple_of(SAMPLE_EVERY)
 }
 
 #[cfg(test)]

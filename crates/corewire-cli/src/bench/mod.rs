@@ -14,6 +14,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use row::Row;
+pub(crate) use stats::per;
 pub(crate) use table::results;
 
 use crate::args::{BenchArgs, Driver};

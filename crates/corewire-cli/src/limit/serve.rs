@@ -19,6 +19,8 @@ use crate::system;
 
 const LISTENER: u64 = u64::MAX;
 const BACKLOG: i32 = 4096;
+/// What is only counted is received in smaller pieces: the sender goes on while a piece is copied.
+const SINK_BUFFER: usize = 64 * 1024;
 
 /// Serves until standard input says `stop` or ends; without `--control`, until the process is killed.
 pub(crate) fn serve(args: &LimitServeArgs) -> Result<(), Failure> {
@@ -82,7 +84,7 @@ impl Server {
             poll,
             listener,
             echo,
-            hot: vec![0; HOT_BUFFER],
+            hot: vec![0; if echo { HOT_BUFFER } else { SINK_BUFFER }],
             connections: vec![],
             vacant: vec![],
             traffic,
