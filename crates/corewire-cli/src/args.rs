@@ -254,7 +254,7 @@ pub(crate) struct BenchArgs {
     /// Warm-up before it, not measured [default: 0.5, quick 0.15]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(crate) warmup: Option<Duration>,
-    /// Measurements of each row [default: 3, quick 2]
+    /// Measurements of each row [default: 3]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) repeats: Option<usize>,
     /// Core of the server process [default: the first this process may use]

@@ -7,6 +7,7 @@ mod conduct;
 mod control;
 mod failure;
 mod heap;
+#[cfg_attr(not(target_os = "linux"), path = "limit_elsewhere.rs")]
 mod limit;
 mod lists;
 mod load;

@@ -1,7 +1,7 @@
 //! The process and the machine: clocks, cores, the limit on file descriptors.
 
+use corewire_runtime::driver::{available_cpus, pin_current_thread};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::failure::Failure;
@@ -39,25 +39,11 @@ pub(crate) fn check_fd_limit(connections: usize) -> Result<(), Failure> {
     if needed > limit { Err(Failure::TooManyConnections { connections, needed, limit }) } else { Ok(()) }
 }
 
-/// The cores this process may run on, lowest first.
-pub(crate) fn allowed_cpus() -> Vec<usize> {
-    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
-    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
-}
-
 /// Binds the calling thread, and the threads it will start, to one core.
 pub(crate) fn pin_to(cpu: usize) -> Result<(), Failure> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(Failure::Setting(format!(
-            "core {cpu} does not exist: cores are below {}",
-            CpuSet::MAX_CPU
-        )));
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).map_err(Failure::io(format!(
+    pin_current_thread(cpu).map_err(Failure::io(format!(
         "cannot bind to core {cpu} (this process may use cores {:?})",
-        allowed_cpus()
+        available_cpus()
     )))
 }
 

@@ -32,10 +32,18 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts this same program with other arguments.
-    pub(crate) fn start(role: &'static str, arguments: &[String]) -> Result<Self, Failure> {
+    /// Starts this same program with other arguments, and without the variables named.
+    pub(crate) fn start(
+        role: &'static str,
+        arguments: &[String],
+        without: &'static [&'static str],
+    ) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::io("cannot find the path of this program"))?;
-        Self::start_program(role, Command::new(program).args(arguments))
+        let mut command = Command::new(program);
+        for variable in without {
+            command.env_remove(variable);
+        }
+        Self::start_program(role, command.args(arguments))
     }
 
     fn start_program(role: &'static str, command: &mut Command) -> Result<Self, Failure> {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use corewire_runtime::driver::DriverKind;
+
 use super::child::Process;
 use super::plan::{Cell, Pace, Workload};
 use super::stats::per;
@@ -40,6 +42,16 @@ pub(crate) enum Side {
     Ours(Driver),
 }
 
+impl Side {
+    /// A driver that was named is measured whatever the environment prefers.
+    fn foreign_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Limit | Self::Ours(Driver::Auto) => &[],
+            Self::Ours(Driver::Uring | Driver::Epoll) => &[DriverKind::ENV],
+        }
+    }
+}
+
 /// The cores of the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cores {
@@ -49,10 +61,12 @@ pub(crate) struct Cores {
 
 /// Measures one cell once.
 pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Result<Measured, Failure> {
-    let mut server = Process::start("server", &server_arguments(cell, side, cores))?;
+    let mut server =
+        Process::start("server", &server_arguments(cell, side, cores), side.foreign_variables())?;
     let uri = server.line_after("listening on ", START_TIMEOUT)?;
     let empty = server.snapshot()?;
-    let mut load = Process::start("load", &load_arguments(cell, side, cores, &uri))?;
+    let mut load =
+        Process::start("load", &load_arguments(cell, side, cores, &uri), side.foreign_variables())?;
     load.line_after("ready", CONNECT_TIMEOUT + Duration::from_secs(5))?;
     let idle = await_sessions(&mut server, cell.connections as u64)?;
     let driver = server.driver()?;

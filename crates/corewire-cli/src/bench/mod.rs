@@ -11,6 +11,7 @@ mod table;
 use std::io::IsTerminal;
 use std::path::Path;
 
+use corewire_runtime::driver::available_cpus;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use row::Row;
@@ -23,6 +24,9 @@ use crate::system;
 use measure::{Cores, Side, measure};
 use plan::{Pace, Step};
 
+/// So many failed cells end a benchmark early.
+const FAILED_CELLS_MAX: usize = 3;
+
 /// Measures all that is asked for and prints it; whether all rows are free of errors.
 pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
     let cores = cores(args)?;
@@ -33,12 +37,37 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
     }
     let runs: usize = steps.iter().map(|s| (s.drivers.len() + 1) * pace.repeats).sum();
     introduce(&steps, cores, &pace, runs);
+    let rows = run_all(&steps, cores, &pace, runs);
+    present(args, rows)
+}
+
+/// Measures all steps. A cell that cannot be measured becomes rows with the failure as their error; after
+/// [`FAILED_CELLS_MAX`] of them the rest is left out, since each may have waited for its time-outs.
+fn run_all(steps: &[Step], cores: Cores, pace: &Pace, runs: usize) -> Vec<Row> {
     let bar = progress(runs);
     let mut rows = Vec::new();
-    for step in &steps {
-        rows.extend(run(step, cores, &pace, &bar)?);
+    let mut failed = 0;
+    for step in steps {
+        match run(step, cores, pace, &bar) {
+            Ok(more) => rows.extend(more),
+            Err(failure) => {
+                failed += 1;
+                let row =
+                    |driver: &Driver| Row::failed(&step.cell, driver.name(), pace, &failure.to_string());
+                rows.extend(step.drivers.iter().map(row));
+            }
+        }
+        if failed == FAILED_CELLS_MAX {
+            eprintln!("corewire: {failed} cells failed; the rest is left out");
+            break;
+        }
     }
     bar.finish_and_clear();
+    rows
+}
+
+/// Prints and writes the rows; whether all of them are free of errors.
+fn present(args: &BenchArgs, mut rows: Vec<Row>) -> Result<bool, Failure> {
     if args.baseline.is_some() {
         rows = rows.into_iter().map(Row::with_report).collect();
     }
@@ -88,7 +117,7 @@ fn run(step: &Step, cores: Cores, pace: &Pace, bar: &ProgressBar) -> Result<Vec<
 }
 
 fn cores(args: &BenchArgs) -> Result<Cores, Failure> {
-    let allowed = system::allowed_cpus();
+    let allowed = available_cpus();
     let (Some(&first), second) = (allowed.first(), allowed.get(1)) else {
         return Err(Failure::Setting("cannot tell which cores this process may use".into()));
     };

@@ -118,6 +118,22 @@ impl Row {
         }
     }
 
+    /// The row of a cell that could not be measured.
+    pub(crate) fn failed(cell: &Cell, driver: &str, pace: &Pace, failure: &str) -> Self {
+        Self {
+            workload: cell.name().into(),
+            driver: driver.into(),
+            connections: cell.connections,
+            window: cell.window,
+            size: cell.size,
+            batch: cell.batch,
+            duration_s: pace.duration.as_secs_f64(),
+            errors: 1,
+            first_error: Some(failure.into()),
+            ..Self::default()
+        }
+    }
+
     /// Sets the figure of the performance reports beside ours, where a report has one.
     pub(crate) fn with_report(mut self) -> Self {
         if let Some(figure) = reports::figure(&self.workload, self.connections) {
@@ -193,6 +209,15 @@ mod tests {
         let pace = Pace { warmup: Duration::ZERO, duration: Duration::from_secs(1), repeats: 1 };
         let row = Row::new(&cell, &pace, &[measured(1.0)], &[bad]);
         assert_eq!((row.errors, row.first_error.as_deref()), (3, Some("lost")));
+    }
+
+    #[test]
+    fn a_cell_that_failed_is_a_row_with_an_error() {
+        let cell = Cell { workload: Workload::Echo, connections: 7, window: 1, size: 32, batch: 1 };
+        let pace = Pace { warmup: Duration::ZERO, duration: Duration::from_secs(1), repeats: 1 };
+        let row = Row::failed(&cell, "uring", &pace, "the server process ended early");
+        assert_eq!((row.errors, row.connections, row.share_of_limit), (1, 7, None));
+        assert_eq!(row.first_error.as_deref(), Some("the server process ended early"));
     }
 
     #[test]

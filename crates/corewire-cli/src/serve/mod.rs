@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use corewire_runtime::driver::{DriverKind, probe};
+use corewire_runtime::driver::{DriverConfig, DriverKind, probe};
 use corewire_runtime::{AfterAccept, Connection, ConnectionOptions, Handle, Listener, Protocol, Runtime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -93,11 +93,15 @@ pub(crate) fn driver_kind(driver: Driver) -> DriverKind {
     }
 }
 
-/// What runs when this driver is asked for.
+/// What runs when this driver is asked for, the environment variable included.
 pub(crate) fn driver_name(driver: Driver) -> String {
-    match driver {
-        Driver::Auto => probe().choice().to_string(),
-        other => other.name().to_owned(),
+    let mut config = DriverConfig::default();
+    config.kind = driver_kind(driver);
+    match config.with_env_override() {
+        Ok(config) if config.kind == DriverKind::Auto => probe().choice().to_string(),
+        Ok(config) => config.kind.to_string(),
+        // The runtime, made from the same setting, refuses it with the reason.
+        Err(_) => driver.name().to_owned(),
     }
 }
 
