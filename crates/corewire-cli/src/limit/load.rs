@@ -17,9 +17,9 @@ use crate::pattern::Probe;
 use crate::system;
 
 const WAKE: u64 = u64::MAX;
-/// One-way blocks. One of 64 KiB is a little more than a loopback segment holds (65,483 bytes), so that each would
-/// be followed by a runt that wakes the server for nothing; at one connection that halves the rate.
-const BLOCK: usize = 48 * 1024;
+/// One-way blocks. A loopback segment over IPv4 holds 65,483 bytes, so a block of 64 KiB is followed by a runt that
+/// wakes the server for nothing: at one connection, blocks that just fit make three times the rate of it.
+const BLOCK: usize = 64 * 1024 - 64;
 /// One-way blocks sent on one event before the next connection has its turn.
 const BLOCKS_PER_EVENT: usize = 4;
 

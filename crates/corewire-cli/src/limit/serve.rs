@@ -20,7 +20,7 @@ use crate::system;
 const LISTENER: u64 = u64::MAX;
 const BACKLOG: i32 = 4096;
 /// What is only counted is received in smaller pieces: the sender goes on while a piece is copied.
-const SINK_BUFFER: usize = 64 * 1024;
+const SINK_BUFFER: usize = 128 * 1024;
 
 /// Serves until standard input says `stop` or ends; without `--control`, until the process is killed.
 pub(crate) fn serve(args: &LimitServeArgs) -> Result<(), Failure> {
