@@ -127,10 +127,10 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
         _ => vec![1],
     };
     let mut cells = Vec::new();
-    for &connections in &connections {
+    for &batch in &batches {
         for &window in &windows {
             for &size in &sizes {
-                for &batch in &batches {
+                for &connections in &connections {
                     cells.push(Cell { workload, connections, window, size, batch });
                 }
             }
@@ -223,7 +223,7 @@ mod tests {
         };
         let steps = steps(&args, None);
         let cells: Vec<_> = steps.iter().map(|s| (s.cell.connections, s.cell.window, s.cell.size)).collect();
-        assert_eq!(cells, [(1, 1, 32), (1, 128, 32), (2, 1, 32), (2, 128, 32)]);
+        assert_eq!(cells, [(1, 1, 32), (2, 1, 32), (1, 128, 32), (2, 128, 32)]);
     }
 
     #[test]

@@ -32,13 +32,14 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let local = listener.local_addr().map_err(Failure::io("cannot read the listening address"))?;
     let kind = args.kind;
     runtime.handle().run_on(0, move || listen(listener.into(), kind)).map_err(|error| library(&error))?;
+    // Before the address is told: who knows it may send a signal.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::io("cannot wait for signals"))?;
     println!("listening on tcp://{local}");
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
     if args.control {
         let handle = runtime.handle().clone();
         return attend_server(&driver_name(args.driver), |snapshot| fill(&handle, snapshot));
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::io("cannot wait for signals"))?;
     let _ = signals.forever().next();
     Ok(())
 }
