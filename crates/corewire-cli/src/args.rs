@@ -102,6 +102,9 @@ pub(crate) struct ServeArgs {
     /// Most connections at a time [default: what the limit on open files allows]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) connections: Option<usize>,
+    /// Write a line of statistics to standard error at this period, such as 1 or 500ms
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(crate) stats: Option<Duration>,
     /// Answer control lines on standard input
     #[arg(long, hide = true)]
     pub(crate) control: bool,

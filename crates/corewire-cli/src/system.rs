@@ -39,6 +39,12 @@ pub(crate) fn check_fd_limit(connections: usize) -> Result<(), Failure> {
     if needed > limit { Err(Failure::TooManyConnections { connections, needed, limit }) } else { Ok(()) }
 }
 
+/// How many connections one process can hold.
+pub(crate) fn connections_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit.saturating_sub(SPARE_FDS)).unwrap_or(usize::MAX)
+}
+
 /// Binds the calling thread, and the threads it will start, to one core.
 pub(crate) fn pin_to(cpu: usize) -> Result<(), Failure> {
     pin_current_thread(cpu).map_err(Failure::io(format!(
