@@ -1,6 +1,6 @@
 //! The process and the machine: clocks, cores, the limit on file descriptors.
 
-use corewire_runtime::driver::{available_cpus, pin_current_thread};
+use corewire::runtime::driver::{available_cpus, pin_current_thread};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use corewire_runtime::driver::DriverKind;
+use corewire::runtime::driver::DriverKind;
 
 use super::child::Process;
 use super::plan::{Cell, Pace, Workload};

@@ -11,7 +11,7 @@ mod table;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use corewire_runtime::driver::available_cpus;
+use corewire::runtime::driver::available_cpus;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use row::Row;

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use corewire_runtime::Runtime;
+use corewire::NetUri;
+use corewire::runtime::Runtime;
 
 use super::station::Station;
-use super::{echo, one_way, payload_size};
-use crate::args::{LoadArgs, LoadKind};
+use super::{connect, payload_size};
+use crate::args::LoadArgs;
 use crate::conduct::{Crew, Latency, Phase, Shared, latency};
 use crate::failure::Failure;
 use crate::serve::{driver_kind, driver_name};
@@ -17,6 +18,8 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts the workers; each connects its share of the connections at once and waits for its phase.
 pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
+    let uri = NetUri::parse(&args.target)
+        .map_err(|error| Failure::Target { target: args.target.clone(), reason: error.to_string() })?;
     let cpus = args.cpus.clone().unwrap_or_default().0;
     let workers = args.threads.unwrap_or(cpus.len().max(1)).min(args.connections);
     let mut builder = Runtime::builder().workers(workers).driver(driver_kind(args.driver)).name("load");
@@ -28,15 +31,10 @@ pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
     let payload = payload_size(args.kind, args.size)?;
     let args = Arc::new(args.clone());
     for worker in 0..workers {
-        let (args, shared) = (Arc::clone(&args), Arc::clone(&shared));
+        let (args, shared, uri) = (Arc::clone(&args), Arc::clone(&shared), uri.clone());
         on(&runtime, worker, move || {
-            let station = Station::open(worker, Arc::clone(&args), shared, payload);
             let mine = (worker..args.connections).step_by(workers);
-            match args.kind {
-                LoadKind::Echo => echo::connect(station, mine),
-                LoadKind::Receive => one_way::connect(station, mine),
-                LoadKind::Standard | LoadKind::LengthField => super::calls::connect(station, mine),
-            }
+            connect::connect(&Station::open(worker, args, shared, payload), &uri, mine);
         })?;
     }
     let runtime = Arc::new(runtime);
@@ -68,8 +66,9 @@ fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) ->
     runtime.handle().run_on(worker, call).map_err(|error| Failure::Library(error.to_string()))
 }
 
+/// Sending begins with the first wake-up; later ones only end the worker's wait.
 fn wake_here() {
-    let Some(station) = Station::here() else { return };
+    let station = Station::here();
     if station.may_send() {
         station.start();
     }

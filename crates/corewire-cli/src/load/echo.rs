@@ -1,31 +1,13 @@
-//! Raw packets that are sent again when they come back.
+//! Raw packets that are sent again when they come back, push style.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bytes::Bytes;
-use corewire_runtime::{CloseReason, Connection, Protocol};
+use corewire::{CloseReason, Frame, Handler, Session};
 
 use super::flow::Flow;
-use super::station::{Starter, Station};
+use super::station::Station;
 use crate::system::monotonic_ns;
-
-/// Connects this worker's connections.
-pub(crate) fn connect(station: Rc<Station>, mine: impl Iterator<Item = usize>) {
-    for index in mine {
-        let lane = Rc::new(Lane {
-            flow: RefCell::new(Flow::new(station.args.window, station.args.size, station.budget(index))),
-            index,
-            finished: Cell::new(false),
-            station: Rc::clone(&station),
-        });
-        match super::station::open(&station.args.target, Handler(Rc::clone(&lane))) {
-            Ok(connection) => station.add(Starter::Echo(lane, connection)),
-            Err(failure) => return station.shared.fault(|| failure.to_string()),
-        }
-        station.shared.connected();
-    }
-}
 
 /// One connection's messages.
 #[derive(Debug)]
@@ -37,15 +19,20 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
+    pub(crate) fn new(station: Rc<Station>, index: usize) -> Self {
+        let flow = Flow::new(station.args.window, station.args.size, station.budget(index));
+        Self { station, flow: RefCell::new(flow), index, finished: Cell::new(false) }
+    }
+
     /// Sends the first window.
-    pub(crate) fn start(&self, connection: &Connection) {
-        self.send(connection, u64::MAX);
+    pub(crate) fn start(&self, session: &Session) {
+        self.send(session, u64::MAX);
         self.note_finished();
     }
 
     /// One `send` call for each message.
     #[inline]
-    fn send(&self, connection: &Connection, most: u64) {
+    fn send(&self, session: &Session, most: u64) {
         let indices = self.flow.borrow_mut().take(most, monotonic_ns);
         let mut pattern = self.station.pattern.borrow_mut();
         let traffic = self.station.traffic();
@@ -53,22 +40,22 @@ impl Lane {
         traffic.in_flight.add(count);
         traffic.sent_bytes.add(count * self.station.args.size as u64);
         for index in indices {
-            if let Err(error) = connection.send(pattern.message(index)) {
+            if let Err(error) = session.send(pattern.message(index)) {
                 return self.station.shared.fault(|| format!("connection {}: {error}", self.index));
             }
         }
     }
 
     #[inline]
-    fn arrived(&self, connection: &Connection, data: &[u8]) {
+    fn arrived(&self, session: &Session, data: &[u8]) {
         let traffic = self.station.traffic();
         traffic.recv_bytes.add(data.len() as u64);
         let arrived = self.flow.borrow_mut().arrived(data, &self.station.pattern.borrow(), monotonic_ns);
-        if let Some(index) = arrived.wrong {
-            let connection = self.index;
-            self.station.shared.fault(|| {
-                format!("connection {connection}: message {index} did not come back as it was sent")
-            });
+        if let Some(message) = arrived.wrong {
+            let index = self.index;
+            self.station
+                .shared
+                .fault(|| format!("connection {index}: message {message} did not come back as it was sent"));
         }
         traffic.messages.add(arrived.whole);
         traffic.in_flight.subtract(arrived.whole);
@@ -76,7 +63,7 @@ impl Lane {
             self.station.record(nanoseconds);
         }
         if arrived.whole > 0 && self.station.may_send() {
-            self.send(connection, arrived.whole);
+            self.send(session, arrived.whole);
             self.note_finished();
         }
     }
@@ -88,17 +75,20 @@ impl Lane {
     }
 }
 
-struct Handler(Rc<Lane>);
+/// The handler of an echoing client.
+pub(crate) struct Echoed(pub(crate) Rc<Lane>);
 
-impl Protocol for Handler {
-    #[inline]
-    fn on_received(&mut self, connection: &Connection, data: Bytes) {
-        self.0.arrived(connection, &data);
+impl Handler for Echoed {
+    fn on_open(&mut self, session: &Session) {
+        self.0.station.opened(self.0.index, session.clone());
     }
 
-    fn on_closed(&mut self, _: &Connection, reason: &CloseReason) {
-        if !matches!(reason, CloseReason::Local | CloseReason::Shutdown) {
-            self.0.station.shared.fault(|| format!("connection {} ended: {reason}", self.0.index));
-        }
+    #[inline]
+    fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+        self.0.arrived(session, frame.payload());
+    }
+
+    fn on_close(&mut self, _: &Session, reason: &CloseReason) {
+        self.0.station.closed(self.0.index, reason);
     }
 }

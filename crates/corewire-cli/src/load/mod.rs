@@ -1,6 +1,7 @@
 //! `corewire load`: makes load for any server that echoes or swallows what it is sent.
 
 mod calls;
+mod connect;
 mod crew;
 mod echo;
 mod flow;

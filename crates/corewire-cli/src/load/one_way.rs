@@ -2,63 +2,68 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
-use corewire_runtime::{CloseReason, Connection, Protocol, spawn_local};
+use corewire::client::ClientSendError;
+use corewire::{CloseReason, Frame, Handler, NetClient, SendError, Session, spawn_local};
 
-use super::station::{Starter, Station};
-
-/// Connects this worker's connections.
-pub(crate) fn connect(station: Rc<Station>, mine: impl Iterator<Item = usize>) {
-    for index in mine {
-        match super::station::open(&station.args.target, Handler(Rc::clone(&station), index)) {
-            Ok(connection) => station.add(Starter::OneWay(connection, station.budget(index))),
-            Err(failure) => return station.shared.fault(|| failure.to_string()),
-        }
-        station.shared.connected();
-    }
-}
+use super::station::Station;
 
 /// Starts the task that sends until the phase or the budget ends.
-pub(crate) fn start(station: Rc<Station>, connection: Connection, budget: Option<u64>) {
+pub(crate) fn start(station: Rc<Station>, client: NetClient, session: Session, index: usize) {
     station.traffic().in_flight.add(1);
     drop(spawn_local(async move {
-        if let Err(error) = pour(&station, &connection, budget.unwrap_or(u64::MAX)).await {
-            station.shared.fault(|| error.to_string());
+        if let Err(error) = pour(&station, &client, index).await {
+            station.shared.fault(|| format!("connection {index}: {error}"));
+        }
+        if let Err(error) = flushed(&session).await {
+            station.shared.fault(|| format!("connection {index}: {error}"));
         }
         station.traffic().in_flight.subtract(1);
         station.shared.finished();
     }));
 }
 
-async fn pour(
-    station: &Station,
-    connection: &Connection,
-    mut budget: u64,
-) -> Result<(), corewire_runtime::SendError> {
+async fn pour(station: &Station, client: &NetClient, index: usize) -> Result<(), ClientSendError> {
     let (size, batch) = (station.args.size, station.args.batch as u64);
     let block: Vec<u8> = station.pattern.borrow_mut().message(0).repeat(station.args.batch);
+    let mut budget = station.budget(index).unwrap_or(u64::MAX);
     let traffic = station.traffic();
     while station.may_send() && budget > 0 {
         let packets = batch.min(budget);
         let bytes = packets as usize * size;
-        std::future::poll_fn(|context| connection.poll_send_ready(context)).await?;
-        connection.send(&block[..bytes])?;
+        client.send(&block[..bytes]).await?;
         traffic.sent_bytes.add(bytes as u64);
         budget -= packets;
     }
-    std::future::poll_fn(|context| connection.poll_flushed(context)).await
+    Ok(())
 }
 
-struct Handler(Rc<Station>, usize);
+async fn flushed(session: &Session) -> Result<(), SendError> {
+    session.flushed().await
+}
 
-impl Protocol for Handler {
-    fn on_received(&mut self, _: &Connection, data: Bytes) {
-        self.0.shared.fault(|| format!("connection {}: {} bytes came back from a sink", self.1, data.len()));
+/// The handler of a client whose server is a sink.
+pub(crate) struct Listener {
+    station: Rc<Station>,
+    index: usize,
+}
+
+impl Listener {
+    pub(crate) fn new(station: Rc<Station>, index: usize) -> Self {
+        Self { station, index }
+    }
+}
+
+impl Handler for Listener {
+    fn on_open(&mut self, session: &Session) {
+        self.station.opened(self.index, session.clone());
     }
 
-    fn on_closed(&mut self, _: &Connection, reason: &CloseReason) {
-        if !matches!(reason, CloseReason::Local | CloseReason::Shutdown) {
-            self.0.shared.fault(|| format!("connection {} ended: {reason}", self.1));
-        }
+    fn on_frame(&mut self, _: &Session, frame: Frame<'_>) {
+        let (index, bytes) = (self.index, frame.payload().len());
+        self.station.shared.fault(|| format!("connection {index}: {bytes} bytes came that nobody waits for"));
+    }
+
+    fn on_close(&mut self, _: &Session, reason: &CloseReason) {
+        self.station.closed(self.index, reason);
     }
 }

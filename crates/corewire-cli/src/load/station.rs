@@ -1,17 +1,17 @@
 //! What the connections of one worker share. It never leaves its worker, so nothing in it is locked.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corewire_runtime::{Connection, ConnectionOptions, Protocol};
+use corewire::{CloseReason, NetClient, Session};
 
 use super::echo::Lane;
-use super::one_way;
-use crate::args::LoadArgs;
+use super::{calls, one_way};
+use crate::args::{LoadArgs, LoadKind};
 use crate::conduct::{Latency, Phase, Shared, latency};
 use crate::control::Traffic;
-use crate::failure::Failure;
 use crate::pattern::Pattern;
 
 /// One worker's part of a load.
@@ -19,18 +19,16 @@ use crate::pattern::Pattern;
 pub(crate) struct Station {
     pub(crate) args: Arc<LoadArgs>,
     pub(crate) shared: Arc<Shared>,
+    /// What raw messages say.
     pub(crate) pattern: RefCell<Pattern>,
+    /// What calls say.
+    pub(crate) messages: Rc<[Vec<u8>]>,
     thread: usize,
     latency: RefCell<Latency>,
     measurement: Cell<u32>,
-    starters: RefCell<Vec<Starter>>,
-}
-
-/// A connection that waits for the phase in which it may send.
-#[derive(Debug)]
-pub(crate) enum Starter {
-    Echo(Rc<Lane>, Connection),
-    OneWay(Connection, Option<u64>),
+    clients: RefCell<Vec<(usize, NetClient)>>,
+    sessions: RefCell<BTreeMap<usize, Session>>,
+    lanes: RefCell<BTreeMap<usize, Rc<Lane>>>,
 }
 
 thread_local! {
@@ -38,42 +36,82 @@ thread_local! {
 }
 
 impl Station {
-    /// Makes the station of this worker; `payload` is the size of what the pattern fills.
+    /// Makes the station of this worker; `payload` is the size of what messages carry.
     pub(crate) fn open(thread: usize, args: Arc<LoadArgs>, shared: Arc<Shared>, payload: usize) -> Rc<Self> {
+        let messages = match args.kind {
+            LoadKind::Standard | LoadKind::LengthField => calls::messages(args.window, payload),
+            LoadKind::Receive | LoadKind::Echo => Rc::default(),
+        };
         let station = Rc::new(Self {
             args,
             shared,
             pattern: RefCell::new(Pattern::new(payload)),
+            messages,
             thread,
             latency: RefCell::new(latency()),
             measurement: Cell::new(0),
-            starters: RefCell::new(Vec::new()),
+            clients: RefCell::default(),
+            sessions: RefCell::default(),
+            lanes: RefCell::default(),
         });
         HERE.set(Some(Rc::clone(&station)));
         station
     }
 
-    /// The station of this worker, once it is open.
-    pub(crate) fn here() -> Option<Rc<Self>> {
-        HERE.with_borrow(Clone::clone)
+    /// The station of this worker.
+    ///
+    /// # Panics
+    /// Before [`open`](Self::open) or after [`close`](Self::close).
+    pub(crate) fn here() -> Rc<Self> {
+        HERE.with_borrow(Clone::clone).expect("the station is open while connections are made")
     }
 
-    /// Takes the station away from its worker and gives the latencies it has.
+    /// Takes the station away from its worker, closes its clients and gives its latencies.
     pub(crate) fn close() -> Latency {
-        HERE.take().map_or_else(latency, |station| station.latency.borrow().clone())
+        let Some(station) = HERE.take() else { return latency() };
+        station.clients.take();
+        station.sessions.take();
+        station.lanes.take();
+        station.latency.borrow().clone()
     }
 
-    /// Keeps a connection until [`start`](Self::start).
-    pub(crate) fn add(&self, starter: Starter) {
-        self.starters.borrow_mut().push(starter);
+    /// Keeps the raw lane of a connection.
+    pub(crate) fn add_lane(&self, index: usize, lane: Rc<Lane>) {
+        self.lanes.borrow_mut().insert(index, lane);
     }
 
-    /// Lets every connection send; a second call finds none left.
-    pub(crate) fn start(self: Rc<Self>) {
-        for starter in self.starters.take() {
-            match starter {
-                Starter::Echo(lane, connection) => lane.start(&connection),
-                Starter::OneWay(connection, budget) => one_way::start(Rc::clone(&self), connection, budget),
+    /// Keeps the session of a connection, which the handler learns first.
+    pub(crate) fn opened(&self, index: usize, session: Session) {
+        self.sessions.borrow_mut().insert(index, session);
+    }
+
+    /// Keeps the client of a connection that is ready.
+    pub(crate) fn connected(&self, index: usize, client: NetClient) {
+        self.clients.borrow_mut().push((index, client));
+        self.shared.connected();
+    }
+
+    /// Notes the end of a connection, a fault unless it was ours to end it.
+    pub(crate) fn closed(&self, index: usize, reason: &CloseReason) {
+        if !matches!(reason, CloseReason::Local | CloseReason::Shutdown) {
+            self.shared.fault(|| format!("connection {index} ended: {reason}"));
+        }
+    }
+
+    /// Lets every connection send.
+    pub(crate) fn start(self: &Rc<Self>) {
+        let lanes = self.lanes.take();
+        let mut sessions = self.sessions.take();
+        for (index, client) in self.clients.borrow().iter() {
+            let (index, client) = (*index, client.clone());
+            let Some(session) = sessions.remove(&index) else {
+                self.shared.fault(|| format!("connection {index} has no session"));
+                continue;
+            };
+            match self.args.kind {
+                LoadKind::Echo => lanes.get(&index).into_iter().for_each(|lane| lane.start(&session)),
+                LoadKind::Receive => one_way::start(Rc::clone(self), client, session, index),
+                LoadKind::Standard | LoadKind::LengthField => calls::start(Rc::clone(self), client, index),
             }
         }
     }
@@ -103,19 +141,6 @@ impl Station {
     pub(crate) fn budget(&self, connection: usize) -> Option<u64> {
         self.args.packets.map(|packets| share(packets, self.args.connections, connection))
     }
-}
-
-/// Connects to the target; blocks the worker, which has nothing else to do yet.
-pub(crate) fn open(target: &str, protocol: impl Protocol) -> Result<Connection, Failure> {
-    let address = target.strip_prefix("tcp://").unwrap_or(target);
-    let stream =
-        std::net::TcpStream::connect(address).map_err(Failure::io(format!("cannot connect to {target}")))?;
-    stream.set_nonblocking(true).map_err(Failure::io("cannot set up a connection"))?;
-    stream.set_nodelay(true).map_err(Failure::io("cannot set TCP_NODELAY"))?;
-    let mut options = ConnectionOptions::default();
-    options.pause_receive_on_backlog = false;
-    Connection::open(stream.into(), Rc::new(options), protocol)
-        .map_err(Failure::io("cannot open a connection"))
 }
 
 /// Splits `packets` over `connections`; the first ones get what is left over.

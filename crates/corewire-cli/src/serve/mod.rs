@@ -1,90 +1,104 @@
-//! `corewire serve`.
+//! `corewire serve`: the server that the benchmark measures, and that anybody may load from elsewhere.
 
-use std::cell::RefCell;
 use std::io::Write;
-use std::net::TcpListener;
-use std::rc::Rc;
+use std::time::Duration;
 
-use bytes::Bytes;
-use corewire_runtime::driver::{DriverConfig, DriverKind, probe};
-use corewire_runtime::{AfterAccept, Connection, ConnectionOptions, Handle, Listener, Protocol, Runtime};
+use corewire::proto::codec::Codec;
+use corewire::runtime::driver::{DriverConfig, probe};
+use corewire::{
+    DriverKind, Frame, Handler, LengthFieldCodec, NetServer, RawCodec, ServerHandle, Session, StandardCodec,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{Driver, ServeArgs, ServeKind};
+use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
 use crate::control::{Snapshot, attend_server};
 use crate::failure::Failure;
+use crate::system;
+
+/// How long sessions may take to finish after a signal.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Serves until a signal, or until the benchmark says stop.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
-    let cpus = args.cpus.clone().unwrap_or_default().0;
-    let mut builder = Runtime::builder().driver(driver_kind(args.driver)).name("serve").workers(1);
-    if !cpus.is_empty() {
-        builder = builder.cpus(cpus);
-    }
-    let library = |error: &dyn std::error::Error| Failure::Library(error.to_string());
-    let runtime = builder.build().map_err(|error| library(&error))?;
-    let address = args.listen.strip_prefix("tcp://").unwrap_or(&args.listen);
-    let listener =
-        TcpListener::bind(address).map_err(Failure::io(format!("cannot listen on {}", args.listen)))?;
-    rustix::net::listen(&listener, 4096).map_err(Failure::io("cannot set the backlog"))?;
-    listener.set_nonblocking(true).map_err(Failure::io("cannot set up the listener"))?;
-    let local = listener.local_addr().map_err(Failure::io("cannot read the listening address"))?;
-    let kind = args.kind;
-    runtime.handle().run_on(0, move || listen(listener.into(), kind)).map_err(|error| library(&error))?;
     // Before the address is told: who knows it may send a signal.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::io("cannot wait for signals"))?;
-    println!("listening on tcp://{local}");
+    let signals = (!args.control).then(|| Signals::new([SIGINT, SIGTERM]));
+    let signals = signals.transpose().map_err(Failure::io("cannot wait for signals"))?;
+    let server = match args.codec {
+        CodecKind::None => start(args, || RawCodec),
+        CodecKind::Standard => start(args, StandardCodec::default),
+        CodecKind::LengthField => start(args, LengthFieldCodec::default),
+    }?;
+    println!("listening on {}", server.uri());
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
-    if args.control {
-        let handle = runtime.handle().clone();
-        return attend_server(&driver_name(args.driver), |snapshot| fill(&handle, snapshot));
-    }
+    let Some(mut signals) = signals else {
+        return attend_server(&driver_name(args.driver), |snapshot| fill(&server, snapshot));
+    };
     let _ = signals.forever().next();
+    eprintln!("corewire: shutting down; a second signal ends at once");
+    std::thread::spawn(move || {
+        let _ = signals.forever().next();
+        std::process::exit(1);
+    });
+    eprintln!("corewire: {}", server.shutdown(DRAIN_DEADLINE));
     Ok(())
 }
 
-fn listen(socket: socket2::Socket, kind: ServeKind) {
-    thread_local! {
-        static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
+fn start<C: Codec>(
+    args: &ServeArgs,
+    codec: impl Fn() -> C + Send + Sync + 'static,
+) -> Result<ServerHandle, Failure> {
+    let mut server = NetServer::bind(args.listen.as_str())
+        .codec(codec)
+        .driver(driver_kind(args.driver))
+        .max_connections(args.connections.unwrap_or_else(system::connections_max))
+        // As in the reports: nobody looks a session up here.
+        .session_table(false);
+    let cpus = args.cpus.clone().unwrap_or_default().0;
+    if let Some(workers) = args.threads {
+        server = server.workers(workers);
     }
-    let options = Rc::new(ConnectionOptions::default());
-    let listener = Listener::start(socket, move |socket| {
-        let _ = socket.set_tcp_nodelay(true);
-        let _ = match kind {
-            ServeKind::Echo => Connection::open(socket, Rc::clone(&options), Echo),
-            ServeKind::Sink => Connection::open(socket, Rc::clone(&options), Sink),
-        };
-        AfterAccept::Continue
-    });
-    LISTENER.set(listener.ok());
+    if !cpus.is_empty() {
+        server = server.cpus(cpus);
+    }
+    if let Some(period) = args.stats {
+        server = server.stats_line(period, |line| eprintln!("{line}"));
+    }
+    match args.kind {
+        ServeKind::Echo => server.handler(|| Echo).start(),
+        ServeKind::Sink => server.handler(|| Sink).start(),
+    }
+    .map_err(|error| Failure::Library(error.to_string()))
 }
 
-fn fill(handle: &Handle, snapshot: &mut Snapshot) {
-    let stats = handle.stats();
-    snapshot.sessions = stats.accepted - stats.closed;
-    snapshot.recv_calls = stats.receives;
-    snapshot.recv_bytes = stats.received_bytes;
-    snapshot.send_calls = stats.sends;
-    snapshot.sent_bytes = stats.sent_bytes;
+fn fill(server: &ServerHandle, snapshot: &mut Snapshot) {
+    let stats = server.stats();
+    snapshot.sessions = stats.sessions as u64;
+    snapshot.recv_calls = stats.workers.receives;
+    snapshot.recv_bytes = stats.workers.received_bytes;
+    snapshot.send_calls = stats.workers.sends;
+    snapshot.sent_bytes = stats.workers.sent_bytes;
+    snapshot.errors = stats.refused + stats.workers.panics + stats.workers.accept_failures;
 }
 
+/// Answers each frame with its payload: as a reply where the codec has replies.
 struct Echo;
 
-impl Protocol for Echo {
+impl Handler for Echo {
     #[inline]
-    fn on_received(&mut self, connection: &Connection, data: Bytes) {
-        let _ = connection.send(&data);
+    fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+        // A session that cannot send is about to end, and its peer to notice.
+        let _ = session.reply(&frame, frame.payload());
     }
 }
 
+/// Takes each frame and does nothing with it; the workers count.
 struct Sink;
 
-impl Protocol for Sink {
+impl Handler for Sink {
     #[inline]
-    fn on_received(&mut self, _: &Connection, _: Bytes) {}
+    fn on_frame(&mut self, _: &Session, _: Frame<'_>) {}
 }
-
 /// The library's name for a driver.
 pub(crate) fn driver_kind(driver: Driver) -> DriverKind {
     match driver {
