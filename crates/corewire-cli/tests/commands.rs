@@ -91,6 +91,44 @@ fn packets_larger_than_any_buffer_come_back_whole() {
 }
 
 #[test]
+fn calls_are_matched_one_at_a_time_and_in_a_window() {
+    for codec in ["standard", "length-field"] {
+        for window in ["1", "100"] {
+            let load = [codec, "--connections", "3", "--window", window, "--packets", "5000"];
+            let row = row(&format!("{codec}-{window}"), &["echo", "--codec", codec], &load);
+            let kind = if window == "1" { "single" } else { "window" };
+            assert_eq!(row["workload"], format!("{codec}/{kind}"));
+        }
+    }
+}
+
+#[test]
+fn more_calls_than_sequence_numbers_wait_their_turn() {
+    let load = ["standard", "--connections", "1", "--window", "600", "--packets", "5000"];
+    row("standard-600", &["echo", "--codec", "standard"], &load);
+}
+
+#[test]
+fn large_calls_use_the_long_header() {
+    let load = ["standard", "--connections", "2", "--window", "3", "--size", "100000", "--packets", "5000"];
+    row("standard-large", &["echo", "--codec", "standard"], &load);
+}
+
+#[test]
+fn several_workers_share_the_connections() {
+    let load = ["echo", "--connections", "5", "--threads", "3", "--window", "2", "--packets", "5000"];
+    row("workers", &["echo"], &load);
+}
+
+#[test]
+fn each_driver_can_be_asked_for() {
+    for driver in ["auto", "epoll"] {
+        let load = ["echo", "--connections", "2", "--driver", driver, "--packets", "5000"];
+        row(&format!("driver-{driver}"), &["echo", "--driver", driver], &load);
+    }
+}
+
+#[test]
 fn one_way_packets_are_counted_to_the_last() {
     let load = ["receive", "--connections", "3", "--batch", "7", "--packets", "5000"];
     assert_eq!(row("receive", &["sink"], &load)["workload"], "receive/batch");
