@@ -86,6 +86,9 @@ fn present(args: &BenchArgs, mut rows: Vec<Row>) -> Result<bool, Failure> {
         rows = rows.into_iter().map(Row::with_report).collect();
     }
     print!("{}", table::results(&rows));
+    println!(
+        "\nns and heap bytes are per message, p50 to p99.9 in µs; share is of the limit, the median of paired runs"
+    );
     if args.baseline.is_some() {
         print!("\n{}", table::reports(&rows));
     }
