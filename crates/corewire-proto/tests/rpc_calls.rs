@@ -284,7 +284,7 @@ fn a_message_longer_than_the_window_passes_and_stops_the_next() {
     send(&mut pair.server, served, b"a last message needs no credit", true).unwrap();
     assert_eq!(pair.to_client().len(), 2);
     pair.client.machine.release(call, 5_000, &mut pair.client.out);
-    assert_eq!(pair.client.out, [], "a half that has ended needs none");
+    assert!(pair.client.out.is_empty(), "a half that has ended needs none");
     pair.assert_settles_idle();
 }
 
@@ -319,7 +319,7 @@ fn version_1_pauses_reading_while_a_consumer_is_over_the_window() {
     }
     pair.server.machine.release(served, 34, &mut pair.server.out);
     assert!(!pair.server.machine.is_receive_paused());
-    assert_eq!(pair.server.out, [], "version 1 has no credits to send");
+    assert!(pair.server.out.is_empty(), "version 1 has no credits to send");
     send(&mut pair.client, call, &[1; 34], false).unwrap();
     pair.client.machine.cancel(call, Code::OK, "", &mut pair.client.out).unwrap();
     pair.to_server();
