@@ -42,13 +42,25 @@ impl SendQueue {
 
     #[inline]
     pub(crate) fn push_slice(&mut self, bytes: &[u8], pool: &mut BufferPool) {
-        if self.tail.capacity() - self.tail.len() < bytes.len() {
-            self.grow(bytes.len(), pool);
+        self.reserve(bytes.len(), pool);
+        self.append(bytes);
+    }
+
+    /// Makes room for `more` bytes that follow by [`append`](Self::append).
+    #[inline]
+    pub(crate) fn reserve(&mut self, more: usize, pool: &mut BufferPool) {
+        if self.tail.capacity() - self.tail.len() < more {
+            self.grow(more, pool);
         }
+    }
+
+    #[inline]
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
         self.len += bytes.len();
     }
 
+    #[cold]
     fn grow(&mut self, more: usize, pool: &mut BufferPool) {
         let needed = self.tail.len() + more;
         let mut larger = pool.take(self.class.max(BufferPool::class_of(needed)));

@@ -71,6 +71,13 @@ impl Conn {
         }
     }
 
+    /// What is queued cannot leave now: it waits for room, or for the connection to stand.
+    #[inline]
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.blocked || self.connecting
+    }
+
+    #[inline]
     pub(crate) fn takes_sends(&self) -> bool {
         self.closing.is_none() && !self.shut_write
     }
