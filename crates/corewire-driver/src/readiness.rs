@@ -42,6 +42,8 @@ struct Io {
     edge_kept: bool,
     /// Somebody waits for room to send.
     wants_room: bool,
+    /// The end, or the error that ended it, was reported: every later edge would tell it again.
+    ended: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +105,14 @@ impl Readiness {
 
     fn register(&mut self, socket: Socket, role: Role, interest: Interest) -> io::Result<Token> {
         let fd = socket.as_raw_fd();
-        let token =
-            self.table.insert(Io { socket, role, paused: false, edge_kept: false, wants_room: false });
+        let token = self.table.insert(Io {
+            socket,
+            role,
+            paused: false,
+            edge_kept: false,
+            wants_room: false,
+            ended: false,
+        });
         let key = mio::Token(token.to_bits() as usize);
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), key, interest) {
             self.table.remove(token);
@@ -206,7 +214,7 @@ impl Readiness {
                 return Some(Event::Writable { token });
             }
         }
-        if !ready.readable {
+        if !ready.readable || io.ended {
             return None;
         }
         if io.paused {
@@ -215,7 +223,10 @@ impl Readiness {
         }
         match self.arena.receive(&io.socket) {
             Ok(None) => None,
-            Ok(Some((data, _))) if data.is_empty() => Some(Event::ReadClosed { token }),
+            Ok(Some((data, _))) if data.is_empty() => {
+                io.ended = true;
+                Some(Event::ReadClosed { token })
+            }
             Ok(Some((data, filled))) => {
                 if filled || ready.closed {
                     // Behind the others: one busy peer does not starve the rest.
@@ -227,7 +238,10 @@ impl Readiness {
                 self.ready.push_back(ready);
                 None
             }
-            Err(error) => Some(Event::Failed { token, error }),
+            Err(error) => {
+                io.ended = true;
+                Some(Event::Failed { token, error })
+            }
         }
     }
 
