@@ -44,6 +44,8 @@ struct Io {
     wants_room: bool,
     /// The end, or the error that ended it, was reported: every later edge would tell it again.
     ended: bool,
+    /// A listener that could not accept, and was not resumed yet.
+    resting: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +114,7 @@ impl Readiness {
             edge_kept: false,
             wants_room: false,
             ended: false,
+            resting: false,
         });
         let key = mio::Token(token.to_bits() as usize);
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), key, interest) {
@@ -143,7 +146,8 @@ impl Readiness {
     }
 
     pub(crate) fn resume_accept(&mut self, token: Token) {
-        if self.table.get(token).is_some() {
+        if let Some(io) = self.table.get_mut(token) {
+            io.resting = false;
             self.ready.push_back(Ready { token, readable: true, writable: false, closed: false });
         }
     }
@@ -200,6 +204,7 @@ impl Readiness {
                 io.edge_kept = true;
                 return None;
             }
+            Role::Listener if io.resting => return None,
             Role::Listener => return self.accept(token),
             Role::Connecting if ready.writable => return Some(self.finish_connect(ready)),
             Role::Connecting => return None,
@@ -246,7 +251,7 @@ impl Readiness {
     }
 
     fn accept(&mut self, listener: Token) -> Option<Event> {
-        let io = self.table.get(listener)?;
+        let io = self.table.get_mut(listener)?;
         match net::accept(&io.socket) {
             Ok(Some(socket)) => {
                 self.ready.push_back(Ready {
@@ -258,7 +263,10 @@ impl Readiness {
                 Some(Event::Accepted { listener, socket })
             }
             Ok(None) => None,
-            Err(error) => Some(Event::AcceptFailed { listener, error }),
+            Err(error) => {
+                io.resting = true;
+                Some(Event::AcceptFailed { listener, error })
+            }
         }
     }
 
