@@ -27,7 +27,8 @@ fn main() {
     }
     // Whatever a first driver opens once for the process is there before the count.
     on_each_backend(|_| {});
-    let paths: [(&str, fn(&mut Driver)); 8] = [
+    type Path = fn(&mut Driver);
+    let paths: [(&str, Path); 8] = [
         ("a listener", listener_with_waiting_connections),
         ("a connect that is refused", refused_connect),
         ("a connect under way", connect_under_way),
