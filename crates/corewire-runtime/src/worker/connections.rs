@@ -148,6 +148,11 @@ impl Core {
     pub(crate) fn check_idle(&self, token: Token) {
         self.with_conn(token, |conn| {
             let Some(timeout) = conn.options.idle_timeout else { return };
+            if conn.closing.is_some() {
+                // The close timeout rules now.
+                conn.idle_timer = None;
+                return;
+            }
             let idle = Duration::from_millis(self.now_ms() - conn.last_active);
             if idle >= timeout {
                 conn.idle_timer = None;
@@ -190,6 +195,9 @@ impl Core {
     pub(crate) fn close_timed_out(&self, token: Token) {
         self.with_conn(token, |conn| {
             conn.close_timer = None;
+            if conn.doomed {
+                return;
+            }
             let (unsent, timeout) = (conn.out.len(), conn.options.close_timeout);
             conn.closing = Some(CloseReason::CloseTimeout { unsent, timeout });
             self.list_doomed(conn);
@@ -200,9 +208,12 @@ impl Core {
         self.with_conn(token, |conn| self.doom(conn, reason));
     }
 
-    /// Ends a connection without waiting for its queue; the first reason given stands.
+    /// Ends a connection without waiting for its queue. The first reason given stands, unless it was that of a close
+    /// that promised to send what is queued and is now cut short.
     pub(crate) fn doom(&self, conn: &mut Conn, reason: CloseReason) {
-        conn.closing.get_or_insert(reason);
+        if conn.closing.is_none() || (!conn.doomed && !conn.out.is_empty()) {
+            conn.closing = Some(reason);
+        }
         self.list_doomed(conn);
     }
 
