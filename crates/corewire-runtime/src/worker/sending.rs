@@ -180,7 +180,8 @@ impl Core {
             let mut driver = self.driver.borrow_mut();
             let mut pool = self.pool.borrow_mut();
             for token in dirty.drain(..) {
-                let Some(conn) = conns.get_mut(token) else { continue };
+                // What an abort or a panic leaves in the queue is dropped with it.
+                let Some(conn) = conns.get_mut(token).filter(|conn| !conn.doomed) else { continue };
                 conn.dirty = false;
                 conn.last_active = self.now_ms();
                 self.flush_conn(conn, &mut driver, &mut pool);
