@@ -91,7 +91,10 @@ impl Core {
             let slices = if parts[0].is_empty() && parts[2].is_empty() { &slices[1..2] } else { &slices[..] };
             let whole = parts[0].len() + parts[1].len() + parts[2].len();
             match self.to_kernel(&mut self.driver.borrow_mut(), conn.token, slices) {
-                Ok(taken) => (sent, conn.blocked) = (taken, taken < whole),
+                Ok(taken) => {
+                    conn.last_active = self.now_ms();
+                    (sent, conn.blocked) = (taken, taken < whole);
+                }
                 Err(error) => self.doom(conn, CloseReason::Io(error)),
             }
         }
@@ -124,6 +127,7 @@ impl Core {
             let (count, total) = conn.out.fill(&mut slices);
             match self.to_kernel(driver, conn.token, &slices[..count]) {
                 Ok(sent) => {
+                    conn.last_active = self.now_ms();
                     conn.blocked = sent < total;
                     conn.out.advance(sent, pool);
                 }
@@ -183,7 +187,6 @@ impl Core {
                 // What an abort or a panic leaves in the queue is dropped with it.
                 let Some(conn) = conns.get_mut(token).filter(|conn| !conn.doomed) else { continue };
                 conn.dirty = false;
-                conn.last_active = self.now_ms();
                 self.flush_conn(conn, &mut driver, &mut pool);
             }
         }
@@ -196,7 +199,6 @@ impl Core {
         let mut conns = self.conns.borrow_mut();
         let Some(conn) = conns.get_mut(token) else { return };
         conn.blocked = false;
-        conn.last_active = self.now_ms();
         self.flush_now(conn);
     }
 
