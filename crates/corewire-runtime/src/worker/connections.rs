@@ -260,8 +260,14 @@ impl Core {
     }
 
     pub(crate) fn close_listener(&self, token: Token) {
-        self.listeners.borrow_mut().retain(|(other, _)| *other != token);
+        let closed = {
+            let mut listeners = self.listeners.borrow_mut();
+            let at = listeners.iter().position(|(other, _)| *other == token);
+            at.map(|at| listeners.swap_remove(at))
+        };
         drop(self.driver.borrow_mut().close(token));
+        // Not while the list is held: the closure may own another listener.
+        drop(closed);
     }
 
     pub(crate) fn accepted(&self, listener: Token, socket: Socket) {

@@ -125,7 +125,10 @@ impl Core {
         let mut mails = Vec::new();
         self.shared.mailbox.close(&mut mails);
         self.take_mails(&mut mails);
-        self.listeners.borrow_mut().clear();
+        let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
+        if let Err(message) = crate::panic::guarded(|| drop(listeners)) {
+            self.note_panic(&message);
+        }
         for _ in 0..Self::WIND_UP_ROUNDS {
             let tokens = self.conns.borrow().tokens();
             for token in tokens {
