@@ -128,8 +128,8 @@ fn schedule(shared: &Arc<WorkerShared>, runnable: Runnable) {
             }
         });
     } else if let Err(Mail::Run(runnable)) = shared.mailbox.push(Mail::Run(runnable)) {
-        // The worker is gone, and with it the task's future: what is left may be freed anywhere.
-        drop(runnable);
+        // The worker ended without this task (see `Core::wind_up`). Its future must not be dropped elsewhere.
+        std::mem::forget(runnable);
     }
 }
 
