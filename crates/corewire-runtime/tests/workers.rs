@@ -162,7 +162,7 @@ fn a_waker_that_outlives_its_worker_is_harmless() {
     let waker = keeper.lock().unwrap().take().unwrap();
     waker.wake_by_ref();
     thread::spawn(move || {
-        waker.clone().wake();
+        waker.wake_by_ref();
         drop(waker);
     })
     .join()
