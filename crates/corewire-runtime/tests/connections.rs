@@ -177,11 +177,8 @@ fn a_peer_that_never_reads_is_held_back_and_goes_on_when_it_reads() {
         let writing = corewire_runtime::spawn_local(off_worker(move || {
             writer.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
             let mut at = 0;
-            loop {
-                match (&writer).write(&sent[at..]) {
-                    Ok(written) => at += written,
-                    Err(_) => break,
-                }
+            while let Ok(written) = (&writer).write(&sent[at..]) {
+                at += written;
             }
             stuck.send(at).unwrap();
             writer.set_write_timeout(Some(common::PATIENCE)).unwrap();
