@@ -2,7 +2,6 @@
 //! of the whole process.
 
 #![allow(clippy::unwrap_used)] // a panic is a failed test
-#![cfg(target_os = "linux")]
 
 mod common;
 
@@ -21,6 +20,10 @@ use socket2::Socket;
 const FEW_FILES: &str = "COREWIRE_TEST_FEW_FILES";
 
 fn main() {
+    if !cfg!(target_os = "linux") {
+        println!("not run: open descriptors are counted by way of /proc");
+        return;
+    }
     if std::env::var_os(FEW_FILES).is_some() {
         on_each_backend(a_server_survives_the_want_of_descriptors);
         return;
