@@ -108,8 +108,17 @@ impl Core {
     }
 
     pub(crate) fn call_drained(self: &Rc<Self>) {
-        while let Some(token) = { self.drained.borrow_mut().pop() } {
+        if self.drained.borrow().is_empty() {
+            return;
+        }
+        // Those that drain again meanwhile wait for the next tick, after the others.
+        let mut drained = std::mem::take(&mut *self.drained.borrow_mut());
+        for token in drained.drain(..) {
             self.call(token, |protocol, connection| protocol.on_drained(connection));
+        }
+        let mut list = self.drained.borrow_mut();
+        if list.is_empty() {
+            *list = drained;
         }
     }
 
