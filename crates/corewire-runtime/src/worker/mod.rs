@@ -2,6 +2,8 @@
 
 mod connections;
 mod sending;
+#[cfg(test)]
+mod tests;
 mod tick;
 
 use std::cell::{Cell, RefCell};
