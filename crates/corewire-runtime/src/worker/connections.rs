@@ -114,6 +114,7 @@ impl Core {
         // Those that drain again meanwhile wait for the next tick, after the others.
         let mut drained = std::mem::take(&mut *self.drained.borrow_mut());
         for token in drained.drain(..) {
+            self.with_conn(token, |conn| conn.drained = false);
             self.call(token, |protocol, connection| protocol.on_drained(connection));
         }
         let mut list = self.drained.borrow_mut();

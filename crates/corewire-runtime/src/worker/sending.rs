@@ -151,7 +151,9 @@ impl Core {
     fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
         if conn.over_high_water && conn.out.len() <= conn.options.low_water {
             conn.over_high_water = false;
-            self.drained.borrow_mut().push(conn.token);
+            if !std::mem::replace(&mut conn.drained, true) {
+                self.drained.borrow_mut().push(conn.token);
+            }
             if std::mem::take(&mut conn.paused_by_backlog) && !conn.paused_by_user {
                 driver.resume_receive(conn.token);
             }
