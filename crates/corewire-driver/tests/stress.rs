@@ -123,11 +123,11 @@ fn random_sizes_and_pauses_lose_nothing() {
             let mut rng = Rng::new(seed);
             let (token, peer) = pair(driver);
             let sizes: Vec<usize> = (0..150)
-                .map(|_| match rng.below(8) {
-                    0 => 1 + rng.below(600_000),
+                .map(|_| match rng.index(8) {
+                    0 => 1 + rng.index(600_000),
                     1 => 32 * 1024,
-                    2 => 1 + rng.below(40_000),
-                    _ => 1 + rng.below(200),
+                    2 => 1 + rng.index(40_000),
+                    _ => 1 + rng.index(200),
                 })
                 .collect();
             let sent = pattern(sizes.iter().sum());
@@ -145,7 +145,7 @@ fn random_sizes_and_pauses_lose_nothing() {
             let (mut kept, mut ended) = (Vec::new(), false);
             let until = Instant::now() + PATIENCE;
             while !ended && Instant::now() < until {
-                match rng.below(6) {
+                match rng.index(6) {
                     0 => driver.pause_receive(token),
                     1 => {
                         driver.pause_receive(token);
@@ -158,7 +158,7 @@ fn random_sizes_and_pauses_lose_nothing() {
                     match event {
                         Event::Received { data, .. } => {
                             got.extend_from_slice(&data);
-                            if rng.below(10) == 0 {
+                            if rng.index(10) == 0 {
                                 kept.push((got.len() - data.len(), data));
                             }
                         }

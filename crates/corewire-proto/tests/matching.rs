@@ -203,7 +203,34 @@ fn a_closed_connection_ends_each_waiting_call_once() {
 }
 
 #[test]
-fn the_sweep_sees_every_waiting_call_with_its_key() {
+fn a_sweep_abandons_the_calls_whose_time_is_over() {
+    for matching in [SRMP, Matching::Fifo] {
+        let mut calls = CallTable::new(matching, 256);
+        for deadline in [30, 10, 20] {
+            calls.begin(deadline).unwrap();
+        }
+        let mut over = Vec::new();
+        calls.abandon_if(|deadline| *deadline <= 20, |deadline| over.push(deadline));
+        assert_eq!(over, [10, 20]);
+        assert_eq!((calls.in_flight(), calls.abandoned()), (1, 2));
+        let heads = if matching == SRMP { [1, 2, 3].map(reply) } else { [message(); 3] };
+        let matched = heads.map(|head| calls.complete(&head));
+        assert_eq!(matched, [Matched::Call(30), Matched::Late, Matched::Late]);
+    }
+}
+
+#[test]
+fn the_end_of_one_connection_leaves_the_calls_of_another() {
+    let mut closing = CallTable::new(SRMP, 256);
+    let mut other = CallTable::new(SRMP, 256);
+    let key = closing.begin('a').unwrap();
+    assert_eq!(other.begin('b'), Ok(key), "the same number on both");
+    assert_eq!(closing.drain().collect::<Vec<_>>(), ['a']);
+    assert_eq!(other.complete(&reply(1)), Matched::Call('b'));
+}
+
+#[test]
+fn every_waiting_call_is_seen_with_its_key() {
     for matching in [SRMP, Matching::Fifo] {
         let mut calls = CallTable::new(matching, 256);
         let keys = [1, 2, 3].map(|deadline| calls.begin(deadline).unwrap());

@@ -36,6 +36,12 @@ pub trait Protocol: 'static {
         let _ = connection;
     }
 
+    /// [`Connection::shut_down`] was called: finish what is under way and close. By default the connection is closed
+    /// once what is queued has been sent.
+    fn on_shutdown(&mut self, connection: &Connection) {
+        connection.close_with(CloseReason::Shutdown);
+    }
+
     /// The connection is gone. Sending on it is an error from here on.
     fn on_closed(&mut self, connection: &Connection, reason: &CloseReason) {
         let _ = (connection, reason);

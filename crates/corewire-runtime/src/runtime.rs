@@ -13,7 +13,7 @@ use crate::blocking::{BlockingLimits, BlockingPool, BlockingShutdown};
 use crate::error::{BuildError, JoinError, SpawnError};
 use crate::stats::WorkerStats;
 use crate::task::JoinHandle;
-use crate::worker::{Core, Mail, WorkerShared};
+use crate::worker::{Core, Mail, WorkerHandle, WorkerShared};
 
 /// Settings of a [`Runtime`].
 #[derive(Debug, Clone)]
@@ -67,6 +67,14 @@ impl Builder {
     #[must_use]
     pub const fn driver(mut self, kind: DriverKind) -> Self {
         self.driver.kind = kind;
+        self
+    }
+
+    /// How large the block is that large receives go to, in bytes; see
+    /// [`DriverConfig::receive_block_size`].
+    #[must_use]
+    pub const fn receive_block_size(mut self, bytes: usize) -> Self {
+        self.driver.receive_block_size = bytes;
         self
     }
 
@@ -286,6 +294,11 @@ impl Handle {
         let workers = self.workers();
         let shared = self.inner.workers.get(worker).ok_or(SpawnError::NoSuchWorker { worker, workers })?;
         shared.mailbox.push(Mail::Job(Box::new(call))).map_err(|_| SpawnError::Stopped)
+    }
+
+    /// One worker.
+    pub fn worker(&self, worker: usize) -> Option<WorkerHandle> {
+        self.inner.workers.get(worker).map(|shared| WorkerHandle { shared: shared.clone() })
     }
 
     /// The workers' ids, in their order.

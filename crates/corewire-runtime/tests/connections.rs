@@ -38,33 +38,33 @@ fn sends_of_every_kind_arrive_in_order_at_a_slow_reader() {
             let reader = corewire_runtime::spawn_local(off_worker(move || {
                 let (mut got, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
                 loop {
-                    match peer.read(&mut buffer[..1 + read_sizes.below(64 * 1024)]).unwrap() {
+                    match peer.read(&mut buffer[..1 + read_sizes.index(64 * 1024)]).unwrap() {
                         0 => return got,
                         read => got.extend_from_slice(&buffer[..read]),
                     }
-                    if read_sizes.below(40) == 0 {
+                    if read_sizes.index(40) == 0 {
                         std::thread::yield_now();
                     }
                 }
             }));
             let (mut rng, mut at) = (Rng::new(100 + seed), 0);
             while at < sent.len() {
-                let size = match rng.below(6) {
-                    0 => rng.below(200_000),
+                let size = match rng.index(6) {
+                    0 => rng.index(200_000),
                     1 => 16 * 1024,
-                    2 => rng.below(20_000),
-                    _ => rng.below(300),
+                    2 => rng.index(20_000),
+                    _ => rng.index(300),
                 };
                 let piece = &sent[at..(at + size).min(sent.len())];
-                let cut = rng.below(piece.len() + 1);
-                match rng.below(4) {
+                let cut = rng.index(piece.len() + 1);
+                match rng.index(4) {
                     0 => connection.send_bytes(Bytes::copy_from_slice(piece)).unwrap(),
                     1 => connection.send_parts([&piece[..cut], &[], &piece[cut..]]).unwrap(),
                     2 => connection.send_parts([&[], &piece[..cut], &piece[cut..]]).unwrap(),
                     _ => connection.send(piece).unwrap(),
                 }
                 at += piece.len();
-                if rng.below(20) == 0 {
+                if rng.index(20) == 0 {
                     yield_now().await;
                 }
             }

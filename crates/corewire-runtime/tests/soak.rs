@@ -31,8 +31,8 @@ impl End {
         let record = Record::default();
         let handler = Recorder { stays_open: true, ..Recorder::new(&record) };
         let options = options(|options| {
-            options.high_water = 1 + rng.below(300_000);
-            options.low_water = rng.below(options.high_water);
+            options.high_water = 1 + rng.index(300_000);
+            options.low_water = rng.index(options.high_water);
             // Both ends would wait for the other to read.
             options.pause_receive_on_backlog = false;
             options.idle_timeout = Some(Duration::from_secs(60));
@@ -46,10 +46,10 @@ impl End {
     }
 
     fn act(&mut self, rng: &mut Rng, source: &Bytes) {
-        let most = if rng.below(8) == 0 { 200_000 } else { 2_000 };
-        let size = rng.below(most);
+        let most = if rng.index(8) == 0 { 200_000 } else { 2_000 };
+        let size = rng.index(most);
         let piece = source.slice(self.sent..self.sent + size);
-        let outcome = match rng.below(12) {
+        let outcome = match rng.index(12) {
             0 => {
                 self.connection.pause_receive();
                 return;
@@ -58,7 +58,7 @@ impl End {
                 self.connection.resume_receive();
                 return;
             }
-            2 if rng.below(60) == 0 => {
+            2 if rng.index(60) == 0 => {
                 self.aborted = true;
                 self.connection.abort(CloseReason::Local);
                 return;
@@ -99,7 +99,7 @@ fn connections_that_do_this_and_that_deliver_what_was_sent() {
                 for pair in &mut pairs {
                     pair.iter_mut().for_each(|end| end.act(rng, &source));
                 }
-                if rng.below(2) == 0 {
+                if rng.index(2) == 0 {
                     yield_now().await;
                 }
             }

@@ -49,14 +49,14 @@ async fn limited<F: Future>(polls: usize, future: F) -> Option<F::Output> {
 async fn write_in_pieces(mut write: WriteHalf, sent: Rc<Vec<u8>>, mut rng: Rng) {
     let mut at = 0;
     while at < sent.len() {
-        let step = 1 + if rng.below(10) == 0 { rng.below(300_000) } else { rng.below(3_000) };
+        let step = 1 + if rng.index(10) == 0 { rng.index(300_000) } else { rng.index(3_000) };
         let piece = &sent[at..(at + step).min(sent.len())];
-        let polls = rng.below(3);
+        let polls = rng.index(3);
         // Each has taken what it says, or nothing when it was dropped.
-        at += match rng.below(4) {
+        at += match rng.index(4) {
             0 => limited(polls, write.write(piece)).await.map_or(0, |written| written.unwrap()),
             1 => {
-                let cut = rng.below(piece.len() + 1);
+                let cut = rng.index(piece.len() + 1);
                 let slices = [IoSlice::new(&piece[..cut]), IoSlice::new(&[]), IoSlice::new(&piece[cut..])];
                 limited(polls, write.write_vectored(&slices)).await.map_or(0, |written| written.unwrap())
             }
@@ -74,15 +74,15 @@ async fn write_in_pieces(mut write: WriteHalf, sent: Rc<Vec<u8>>, mut rng: Rng) 
         };
     }
     // A shutdown that is dropped has begun.
-    let _ = limited(rng.below(3), write.shutdown()).await.transpose().unwrap();
+    let _ = limited(rng.index(3), write.shutdown()).await.transpose().unwrap();
 }
 
 /// Reads to the end in the same way.
 async fn read_in_pieces(mut read: ReadHalf, mut rng: Rng) -> Vec<u8> {
     let (mut got, mut buffer) = (Vec::new(), vec![0; 100_000]);
     loop {
-        let polls = rng.below(3);
-        if rng.below(2) == 0 {
+        let polls = rng.index(3);
+        if rng.index(2) == 0 {
             match limited(polls, read.recv()).await {
                 Some(chunk) => match chunk.unwrap() {
                     Some(chunk) => got.extend_from_slice(&chunk),
@@ -91,8 +91,8 @@ async fn read_in_pieces(mut read: ReadHalf, mut rng: Rng) -> Vec<u8> {
                 None => yield_now().await,
             }
         } else {
-            let most = if rng.below(5) == 0 { buffer.len() } else { 500 };
-            let len = 1 + rng.below(most);
+            let most = if rng.index(5) == 0 { buffer.len() } else { 500 };
+            let len = 1 + rng.index(most);
             match limited(polls, read.read(&mut buffer[..len])).await {
                 Some(read) => match read.unwrap() {
                     0 => return got,
@@ -165,7 +165,7 @@ fn a_dropped_accept_loses_no_connection() {
         });
         let mut accepted = Vec::new();
         while accepted.len() < 60 {
-            match limited(rng.below(3), listener.accept()).await {
+            match limited(rng.index(3), listener.accept()).await {
                 Some(stream) => accepted.push(stream.unwrap().1),
                 None => yield_now().await,
             }

@@ -1,4 +1,65 @@
-//! Fast TCP, UDP and RPC services.
+//! Fast TCP services: servers and clients from a URI, framing codecs, request matching.
+//!
+//! A server and a client:
+//!
+//! ```
+//! use corewire::{Frame, NetServer, NetUri, Session, StandardCodec};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Push style: called for each frame, which lies in the receive buffer.
+//! let server = NetServer::bind("tcp://127.0.0.1:0")
+//!     .codec(StandardCodec::default)
+//!     .handler(|| |session: &Session, frame: Frame<'_>| {
+//!         let _ = session.reply(&frame, frame.payload());
+//!     })
+//!     .workers(1)
+//!     .start()?;
+//!
+//! // A client can be used from any thread and any executor; here from a plain thread.
+//! let client = NetUri::parse(&server.uri().to_string())?.client().codec(StandardCodec::default);
+//! let client = client.connect_blocking()?;
+//! let reply = corewire::wait(client.request(b"hello"))?;
+//! assert_eq!(&reply[..], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What stands behind these types is in [`runtime`] (workers, tasks, timers, streams), [`proto`] (codecs) and
+//! [`driver`](runtime::driver) (io_uring, epoll).
 #![forbid(unsafe_code)]
 
+pub mod client;
+mod frame;
+mod framed;
+mod handler;
+mod object;
+mod reader;
+pub mod server;
+mod session;
 pub mod uri;
+
+pub use bytes::Bytes;
+pub use client::{CallError, ClientBuilder, ConnectError, NetClient};
+pub use corewire_proto as proto;
+pub use corewire_proto::codec::{
+    Codec, DelimiterCodec, FixedLengthCodec, FrameHead, FrameKind, LengthFieldCodec, LineCodec, RawCodec,
+    StandardCodec, Varint32Codec,
+};
+pub use corewire_runtime as runtime;
+pub use corewire_runtime::driver::DriverKind;
+pub use corewire_runtime::{CloseReason, SendError, block_on, sleep, spawn_local, timeout};
+pub use frame::{Frame, Message};
+pub use handler::Handler;
+pub use object::{Objects, objects};
+pub use server::{NetServer, Placement, ServerError, ServerHandle, ServerStats, ShutdownReport};
+pub use session::{FrameSendError, Session};
+pub use uri::{NetUri, UriError};
+
+/// Waits for a future on the calling thread, which must not be a worker: for [`NetClient`]s in plain threads.
+///
+/// # Panics
+/// On a worker, which would wait for itself.
+pub fn wait<F: Future>(future: F) -> F::Output {
+    assert!(runtime::current_worker().is_none(), "corewire::wait on a worker would stop it: use .await");
+    futures_lite::future::block_on(future)
+}

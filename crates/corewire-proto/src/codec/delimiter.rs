@@ -88,7 +88,7 @@ impl Codec for DelimiterCodec {
         if payload.len() > self.rules.frame_limit {
             return Err(EncodeError::TooLong { len: payload.len(), limit: self.rules.frame_limit });
         }
-        match self.finder.early_end(payload) {
+        match self.finder.early_end(payload, self.rules.longest) {
             Some(at) => Err(EncodeError::ContainsDelimiter { at }),
             None => Ok(()),
         }
@@ -176,15 +176,17 @@ impl Delimiters {
     }
 
     /// Where a reader would end `payload` before its end, when the written delimiter follows it.
-    fn early_end(&self, payload: &[u8]) -> Option<usize> {
+    fn early_end(&self, payload: &[u8], longest: usize) -> Option<usize> {
         if let Some(end) = self.find(payload, 0) {
             return Some(end.payload);
         }
         // The last bytes of the payload and the first of the delimiter can make another delimiter.
-        const LONGEST: usize = DelimiterCodec::MAX_DELIMITER_LEN;
+        let tail = &payload[payload.len().saturating_sub(longest - 1)..];
+        if tail.is_empty() {
+            return None;
+        }
         let written = self.written();
-        let tail = &payload[payload.len().saturating_sub(LONGEST)..];
-        let mut seam = [0; 2 * LONGEST];
+        let mut seam = [0; 2 * DelimiterCodec::MAX_DELIMITER_LEN];
         seam[..tail.len()].copy_from_slice(tail);
         let seam_len = tail.len() + written.len();
         seam[tail.len()..seam_len].copy_from_slice(written);

@@ -60,6 +60,15 @@ impl<T> FifoTable<T> {
         Some(value)
     }
 
+    pub(super) fn abandon_if(&mut self, mut over: impl FnMut(&T) -> bool, mut ended: impl FnMut(T)) {
+        for place in &mut self.calls {
+            if let Some(value) = place.value.take_if(|value| over(value)) {
+                self.abandoned += 1;
+                ended(value);
+            }
+        }
+    }
+
     pub(super) fn withdraw(&mut self, key: CallKey) -> Option<T> {
         let newest = self.front + self.calls.len() as u64;
         if key.ticket + 1 != newest {

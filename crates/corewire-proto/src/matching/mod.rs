@@ -12,7 +12,7 @@ use sequence::SequenceTable;
 /// `T` is what waits: a waker, an index into a slab, a deadline. The life of a call is [`begin`](Self::begin),
 /// then [`sequence_of`](Self::sequence_of) for the frame's head, then one of
 /// - [`complete`](Self::complete), when a reply arrives;
-/// - [`abandon`](Self::abandon), when it is cancelled or its time is over. Its number, or its place in the
+/// - [`abandon`](Self::abandon) or [`abandon_if`](Self::abandon_if), when it is cancelled or its time is over. Its number, or its place in the
 ///   order, stays held until the late reply comes, which is swallowed: it never completes another call;
 /// - [`withdraw`](Self::withdraw), when its frame was never sent;
 /// - [`drain`](Self::drain), when the connection is gone.
@@ -127,6 +127,16 @@ impl<T> CallTable<T> {
         }
     }
 
+    /// Abandons every call of which `over` is true, a sweep over deadlines for example, and hands each to
+    /// `ended`.
+    pub fn abandon_if(&mut self, over: impl FnMut(&T) -> bool, ended: impl FnMut(T)) {
+        match &mut self.order {
+            Order::Sequence(table) => table.abandon_if(over, ended),
+            Order::Fifo(table) => table.abandon_if(over, ended),
+            Order::None => {}
+        }
+    }
+
     /// Takes back a call whose request was never sent, so that no reply will come: its number or place is free
     /// at once. In order this is only possible while no later call has begun; otherwise, and if the call has
     /// ended already, it is `None` and nothing changes.
@@ -158,7 +168,7 @@ impl<T> CallTable<T> {
         }
     }
 
-    /// All calls that wait, for a sweep over their deadlines: by age in order, else in no order.
+    /// All calls that wait, with their keys. In order: the oldest first; by sequence: in no order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (CallKey, &mut T)> {
         let (sequence, fifo) = match &mut self.order {
             Order::Sequence(table) => (Some(table), None),

@@ -102,6 +102,15 @@ impl<T> SequenceTable<T> {
         Some(value)
     }
 
+    pub(super) fn abandon_if(&mut self, mut over: impl FnMut(&T) -> bool, mut ended: impl FnMut(T)) {
+        for entry in &mut self.entries {
+            if let Some(value) = entry.value.take_if(|value| over(value)) {
+                self.abandoned += 1;
+                ended(value);
+            }
+        }
+    }
+
     pub(super) fn withdraw(&mut self, key: CallKey) -> Option<T> {
         let entry = self.entry_under(key)?;
         // An abandoned call keeps its number: its request was sent.

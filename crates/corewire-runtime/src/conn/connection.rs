@@ -110,6 +110,11 @@ impl Connection {
         self.core.begin_close(self.token, reason);
     }
 
+    /// Calls [`Protocol::on_shutdown`]. Does nothing from within a call of this connection's own protocol.
+    pub fn shut_down(&self) {
+        self.core.call_shutdown(self.token);
+    }
+
     /// Closes at once; what is queued is dropped.
     pub fn abort(&self, reason: CloseReason) {
         self.core.abort(self.token, reason);

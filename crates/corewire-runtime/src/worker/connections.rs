@@ -133,6 +133,12 @@ impl Core {
         }
     }
 
+    pub(crate) fn call_shutdown(self: &Rc<Self>, token: Token) {
+        if self.with_conn(token, |conn| conn.closing.is_none()) == Some(true) {
+            self.call(token, |protocol, connection| protocol.on_shutdown(connection));
+        }
+    }
+
     pub(crate) fn set_protocol_timer(&self, token: Token, delay: Option<Duration>) {
         self.with_conn(token, |conn| {
             if let Some(key) = conn.protocol_timer.take() {

@@ -20,6 +20,7 @@ use slab::Slab;
 
 use crate::blocking::BlockingPool;
 use crate::conn::{BufferPool, Conn, ConnTable};
+use crate::error::SpawnError;
 use crate::listen::AfterAccept;
 use crate::mailbox::Mailbox;
 use crate::stats::{Counters, PublishedCounters};
@@ -216,5 +217,37 @@ impl Drop for Installed {
         self.core.wind_up();
         CURRENT_ID.set(0);
         CURRENT.set(None);
+    }
+}
+
+/// Reaches one worker from anywhere.
+#[derive(Clone)]
+pub struct WorkerHandle {
+    pub(crate) shared: Arc<WorkerShared>,
+}
+
+impl WorkerHandle {
+    /// The worker that the calling code runs on, if it is one.
+    pub fn current() -> Option<Self> {
+        Core::with_current(|core| core.map(|core| Self { shared: core.shared.clone() }))
+    }
+
+    /// Names the worker.
+    pub fn id(&self) -> WorkerId {
+        self.shared.id
+    }
+
+    /// Runs a closure on the worker, between its tasks. Closures of one sender run in the order in which they came.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn run(&self, call: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
+        self.shared.mailbox.push(Mail::Job(Box::new(call))).map_err(|_| SpawnError::Stopped)
+    }
+}
+
+impl std::fmt::Debug for WorkerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("WorkerHandle").field(&self.shared.id).finish()
     }
 }

@@ -12,10 +12,14 @@ pub fn call_table(data: &[u8]) {
         _ => Matching::Sequence { modulus: u32::MAX - u32::from(limit) },
     };
     let mut pair = Pair::new(matching, usize::from(limit));
-    for operation in operations.chunks_exact(2) {
+    for (turn, operation) in operations.chunks_exact(2).enumerate() {
         pair.step(operation[0], operation[1]);
-        pair.compare();
+        pair.compare_counts();
+        if turn % 8 == 7 {
+            pair.compare_calls();
+        }
     }
+    pair.compare_calls();
     pair.drain();
 }
 
@@ -55,6 +59,7 @@ impl Pair {
             5 => self.abandon(choice),
             6 => self.withdraw(choice),
             _ if choice == 0 => self.drain(),
+            _ if choice.is_multiple_of(5) => self.abandon_if(u32::from(choice)),
             _ => self.stray(choice),
         }
     }
@@ -109,6 +114,15 @@ impl Pair {
         assert_eq!(self.table.abandon(key), expected);
     }
 
+    fn abandon_if(&mut self, divisor: u32) {
+        let mut ended = Vec::new();
+        self.table.abandon_if(|value| value % divisor == 0, |value| ended.push(value));
+        ended.sort_unstable();
+        let calls = self.model.iter_mut();
+        let over = calls.filter_map(|call| call.value.take_if(|value| *value % divisor == 0));
+        assert_eq!(ended, over.collect::<Vec<_>>());
+    }
+
     fn withdraw(&mut self, choice: u8) {
         let Some((key, value)) = self.any_key(choice) else { return };
         let at = self.model.iter().position(|call| call.key == key && call.value.is_some());
@@ -142,12 +156,15 @@ impl Pair {
         assert_eq!(drained, waiting);
     }
 
-    fn compare(&mut self) {
+    fn compare_counts(&self) {
         let abandoned = self.model.iter().filter(|call| call.value.is_none()).count();
         assert_eq!(self.table.abandoned(), abandoned);
         assert_eq!(self.table.in_flight(), self.model.len() - abandoned);
-        let full = self.table.capacity() > 0 && abandoned == self.table.capacity();
-        assert_eq!(self.table.is_exhausted(), full);
+        let exhausted = self.table.capacity() > 0 && abandoned == self.table.capacity();
+        assert_eq!(self.table.is_exhausted(), exhausted);
+    }
+
+    fn compare_calls(&mut self) {
         let mut waiting: Vec<(u32, CallKey)> =
             self.table.iter_mut().map(|(key, value)| (*value, key)).collect();
         waiting.sort_unstable_by_key(|(value, _)| *value);

@@ -215,7 +215,9 @@ impl LengthFieldCodec {
 
     #[cold]
     fn skip_on(&mut self, input: &[u8]) -> Result<Decoded, DecodeError> {
-        let Some(skip) = &mut self.skip else { return Ok(Decoded::Incomplete { needed: input.len() + 1 }) };
+        let Some(skip) = self.skip.as_mut().filter(|_| !input.is_empty()) else {
+            return Ok(Decoded::Incomplete { needed: 1 });
+        };
         let here = input.len() as u64;
         if skip.left <= here {
             // The error comes before the last bytes are stepped over: a codec is not called without input, so

@@ -1,0 +1,199 @@
+//! The calls of one client that are in flight or wait to begin.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use corewire_proto::codec::{FrameHead, FrameKind, Matching};
+use corewire_proto::matching::{CallKey, CallTable, Matched};
+use slab::Slab;
+
+use super::error::CallError;
+
+#[derive(Debug)]
+pub(super) struct Calls {
+    table: CallTable<usize>,
+    slots: Slab<Slot>,
+    /// Who waits for a free number, in order.
+    waiting: VecDeque<(u64, Waker)>,
+    next_ticket: u64,
+    /// When the connection's timer looks for calls whose time is over; `u64::MAX`: it is not set.
+    pub(super) timer_at: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Option<CallKey>,
+    deadline_ms: u64,
+    timeout: Duration,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting(Waker),
+    Done(Result<Bytes, CallError>),
+}
+
+impl Calls {
+    pub(super) fn new(matching: Matching, limit: Option<usize>) -> Self {
+        let limit = limit.unwrap_or(CallTable::<usize>::DEFAULT_FIFO_LIMIT);
+        Self {
+            table: CallTable::new(matching, limit),
+            slots: Slab::new(),
+            waiting: VecDeque::new(),
+            next_ticket: 0,
+            timer_at: u64::MAX,
+        }
+    }
+
+    /// Whether a call may begin now: a number is free and nobody waits for it who came before.
+    pub(super) fn can_begin(&self) -> bool {
+        self.waiting.is_empty() && self.table.can_begin()
+    }
+
+    pub(super) fn has_free_number(&self) -> bool {
+        self.table.can_begin()
+    }
+
+    /// Every number is held by a call that was given up: no reply, no new call.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.table.is_exhausted()
+    }
+
+    /// Begins a call; gives its slot and its sequence.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        waker: &Waker,
+        deadline_ms: u64,
+        timeout: Duration,
+    ) -> Option<(usize, u32)> {
+        let entry = self.slots.vacant_entry();
+        let slot = entry.key();
+        let key = self.table.begin(slot).ok()?;
+        entry.insert(Slot { key: Some(key), deadline_ms, timeout, state: State::Waiting(waker.clone()) });
+        Some((slot, self.table.sequence_of(key)))
+    }
+
+    /// Takes back a call whose request was not sent.
+    pub(super) fn withdraw(&mut self, slot: usize) {
+        if let Some(Slot { key: Some(key), .. }) = self.slots.try_remove(slot) {
+            let _ = self.table.withdraw(key);
+        }
+    }
+
+    /// The result of a call, if it has one; otherwise remembers whom to wake.
+    #[inline]
+    pub(super) fn poll(&mut self, slot: usize, waker: &Waker) -> Option<Result<Bytes, CallError>> {
+        let Some(call) = self.slots.get_mut(slot) else { return Some(Err(CallError::Closed)) };
+        if let State::Waiting(kept) = &mut call.state {
+            kept.clone_from(waker);
+            return None;
+        }
+        match self.slots.remove(slot).state {
+            State::Done(result) => Some(result),
+            State::Waiting(_) => None,
+        }
+    }
+
+    /// Gives a call up. A reply that still comes goes nowhere.
+    pub(super) fn give_up(&mut self, slot: usize) {
+        if let Some(Slot { key: Some(key), .. }) = self.slots.try_remove(slot) {
+            let _ = self.table.abandon(key);
+        }
+    }
+
+    /// A frame arrived: ends the call whose reply it is. `false`: it is no reply.
+    #[inline]
+    pub(super) fn complete(&mut self, head: &FrameHead, payload: impl FnOnce() -> Bytes) -> bool {
+        match self.table.complete(head) {
+            Matched::Call(slot) => {
+                let result = match head.kind {
+                    FrameKind::ErrorReply => Err(CallError::Remote(payload())),
+                    _ => Ok(payload()),
+                };
+                self.finish(slot, result);
+                self.wake_next();
+                true
+            }
+            Matched::Late => {
+                self.wake_next();
+                true
+            }
+            Matched::Unknown => false,
+        }
+    }
+
+    fn finish(&mut self, slot: usize, result: Result<Bytes, CallError>) {
+        if let Some(call) = self.slots.get_mut(slot) {
+            call.key = None;
+            if let State::Waiting(waker) = std::mem::replace(&mut call.state, State::Done(result)) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Ends the calls whose time is over; gives the earliest deadline of those that are left.
+    pub(super) fn expire(&mut self, now_ms: u64) -> Option<u64> {
+        let Self { table, slots, .. } = self;
+        let mut expired = Vec::new();
+        table.abandon_if(
+            |slot| slots.get(*slot).is_none_or(|call| call.deadline_ms <= now_ms),
+            |slot| expired.push(slot),
+        );
+        for slot in expired {
+            if let Some(timeout) = self.slots.get(slot).map(|call| call.timeout) {
+                self.finish(slot, Err(CallError::TimedOut(timeout)));
+            }
+        }
+        let waiting = self.slots.iter().filter(|(_, call)| call.key.is_some());
+        waiting.map(|(_, call)| call.deadline_ms).min()
+    }
+
+    /// The connection is lost: ends every call, and lets those that wait see it.
+    pub(super) fn fail_all(&mut self, error: &CallError) {
+        let slots: Vec<usize> = self.table.drain().collect();
+        for slot in slots {
+            self.finish(slot, Err(error.clone()));
+        }
+        self.timer_at = u64::MAX;
+        self.waiting.drain(..).for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Waits for a free number behind those that wait already; the ticket names the place.
+    pub(super) fn wait(&mut self, ticket: Option<u64>, waker: &Waker) -> u64 {
+        if let Some(ticket) = ticket
+            && let Some((_, kept)) = self.waiting.iter_mut().find(|(other, _)| *other == ticket)
+        {
+            kept.clone_from(waker);
+            return ticket;
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.waiting.push_back((ticket, waker.clone()));
+        ticket
+    }
+
+    /// Whether this waiter has been woken: a free number is kept for it.
+    pub(super) fn is_called(&self, ticket: u64) -> bool {
+        !self.waiting.iter().any(|(other, _)| *other == ticket)
+    }
+
+    /// A waiter goes away; if its turn had come, the next one's has.
+    pub(super) fn leave(&mut self, ticket: u64) {
+        let before = self.waiting.len();
+        self.waiting.retain(|(other, _)| *other != ticket);
+        if self.waiting.len() == before {
+            self.wake_next();
+        }
+    }
+
+    #[inline]
+    fn wake_next(&mut self) {
+        if let Some((_, waker)) = self.waiting.pop_front() {
+            waker.wake();
+        }
+    }
+}

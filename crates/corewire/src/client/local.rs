@@ -1,0 +1,376 @@
+//! A client on its worker.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use corewire_proto::codec::{Codec, Matching};
+use corewire_runtime::{CloseReason, SendError, Sleep, sleep};
+use slab::Slab;
+
+use super::calls::Calls;
+use super::error::{CallError, ClientSendError};
+use super::inbox::Inbox;
+use super::outbox::Outbox;
+use super::settings::Settings;
+use crate::handler::Handler;
+use crate::session::{FrameSendError, SessionInner};
+
+/// Through the codec, or past it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SendKind {
+    OneWay,
+    Raw,
+}
+
+/// Where a call stands on its worker.
+#[derive(Debug, Default)]
+pub(super) enum Progress {
+    #[default]
+    New,
+    /// Waits for a connection, for room to send, or (with a ticket) for a free number; not for ever.
+    Waiting {
+        ticket: Option<u64>,
+        deadline: Instant,
+        sleep: usize,
+    },
+    InFlight(usize),
+}
+
+/// A client but for the types of its codec and handler.
+pub(super) trait LocalClient {
+    fn poll_send(
+        &self,
+        payload: &[u8],
+        kind: SendKind,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ClientSendError>>;
+
+    fn poll_call(
+        &self,
+        progress: &mut Progress,
+        payload: &[u8],
+        timeout: Option<Duration>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Bytes, CallError>>;
+
+    fn give_up(&self, progress: Progress);
+    fn close(&self);
+    fn resume_receive(&self);
+    fn outbox(&self) -> &Outbox;
+}
+
+thread_local! {
+    static CLIENTS: RefCell<Slab<Rc<dyn LocalClient>>> = const { RefCell::new(Slab::new()) };
+}
+
+/// Calls with a client of this worker. No user code may run inside.
+#[inline]
+pub(super) fn with_local<R>(key: usize, call: impl FnOnce(Option<&dyn LocalClient>) -> R) -> R {
+    CLIENTS.with_borrow(|clients| call(clients.get(key).map(|client| &**client)))
+}
+
+pub(super) fn add(client: Rc<dyn LocalClient>) -> usize {
+    CLIENTS.with_borrow_mut(|clients| clients.insert(client))
+}
+
+/// Closes a client and forgets it.
+pub(super) fn remove(key: usize) {
+    let client = CLIENTS.with_borrow_mut(|clients| clients.try_remove(key));
+    if let Some(client) = client {
+        client.close();
+    }
+}
+
+/// The state of a client: at most one connection, and the calls on it.
+pub(super) struct Client<C> {
+    pub(super) settings: Settings,
+    pub(super) codec: Box<dyn Fn() -> C>,
+    pub(super) handler: Box<dyn Fn() -> Box<dyn Handler>>,
+    pub(super) calls: RefCell<Calls>,
+    pub(super) link: RefCell<Link<C>>,
+    /// Who waits for a connection.
+    waiting: RefCell<Vec<Waker>>,
+    pub(super) inbox: Option<Arc<Inbox>>,
+    outbox: Outbox,
+    /// Timers of the calls that wait to begin.
+    sleeps: RefCell<Slab<Sleep>>,
+    matching: Matching,
+    pub(super) connections: Cell<u64>,
+    pub(super) weak: Weak<Self>,
+}
+
+pub(super) enum Link<C> {
+    /// None now; one is being made.
+    Down,
+    Up(Rc<SessionInner<C>>),
+    /// None, and there will be none.
+    Closed,
+}
+
+impl<C: Codec> Client<C> {
+    pub(super) fn new(
+        settings: Settings,
+        codec: Box<dyn Fn() -> C>,
+        handler: Box<dyn Fn() -> Box<dyn Handler>>,
+        inbox: Option<Arc<Inbox>>,
+    ) -> Rc<Self> {
+        let matching = codec().matching();
+        Rc::new_cyclic(|weak| Self {
+            calls: RefCell::new(Calls::new(matching, settings.calls_max)),
+            settings,
+            codec,
+            handler,
+            link: RefCell::new(Link::Down),
+            waiting: RefCell::default(),
+            inbox,
+            outbox: Outbox::default(),
+            sleeps: RefCell::default(),
+            matching,
+            connections: Cell::new(0),
+            weak: weak.clone(),
+        })
+    }
+
+    pub(super) fn set_link(&self, link: Link<C>) {
+        let before = self.link.replace(link);
+        drop(before);
+        let waiting = self.waiting.take();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(*self.link.borrow(), Link::Closed)
+    }
+
+    /// Ends for good: calls fail, waiters see it, the inbox ends.
+    pub(super) fn shut(&self) {
+        let before = self.link.replace(Link::Closed);
+        if let Link::Up(session) = before {
+            session.note_closed();
+            session.connection().close();
+        }
+        self.calls.borrow_mut().fail_all(&CallError::Closed);
+        if let Some(inbox) = &self.inbox {
+            inbox.end();
+        }
+        let waiting = self.waiting.take();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn wait_for_link(&self, context: &Context<'_>) {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+    }
+
+    /// Begins the call if it can; otherwise says what it waits for.
+    #[inline]
+    fn begin(
+        &self,
+        ticket: Option<u64>,
+        payload: &[u8],
+        timeout: Duration,
+        context: &mut Context<'_>,
+    ) -> Result<Begun, CallError> {
+        let link = self.link.borrow();
+        let session = match &*link {
+            Link::Up(session) => session,
+            Link::Down => {
+                self.wait_for_link(context);
+                return Ok(Begun::Wait(None));
+            }
+            Link::Closed => return Err(CallError::Closed),
+        };
+        match session.connection().poll_send_ready(context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => {
+                // The connection is going: the next one is near.
+                self.wait_for_link(context);
+                return Ok(Begun::Wait(None));
+            }
+            Poll::Pending => return Ok(Begun::Wait(ticket)),
+        }
+        let mut calls = self.calls.borrow_mut();
+        let my_turn = match ticket {
+            Some(ticket) => calls.is_called(ticket) && calls.has_free_number(),
+            None => calls.can_begin(),
+        };
+        let deadline = session.connection().now_ms() + timeout.as_millis() as u64 + 1;
+        let begun = if my_turn { calls.begin(context.waker(), deadline, timeout) } else { None };
+        let Some((slot, sequence)) = begun else {
+            if calls.is_exhausted() {
+                let reason = "every sequence number is held by a call that was given up and never answered";
+                session.connection().abort(CloseReason::Protocol(reason.to_owned()));
+            }
+            return Ok(Begun::Wait(Some(calls.wait(ticket, context.waker()))));
+        };
+        if let Err(error) = session.send_with(|codec| codec.request_head(sequence), payload) {
+            calls.withdraw(slot);
+            return match error {
+                FrameSendError::Encode(error) => Err(error.into()),
+                FrameSendError::Send(_) => Err(CallError::ConnectionLost(error.to_string())),
+            };
+        }
+        if deadline < calls.timer_at {
+            calls.timer_at = deadline;
+            session.connection().set_timer(Some(timeout));
+        }
+        Ok(Begun::InFlight(slot))
+    }
+}
+
+impl<C> Client<C> {
+    /// Waits for its turn, but not beyond the call's time.
+    fn wait(
+        &self,
+        progress: &mut Progress,
+        ticket: Option<u64>,
+        whole: Duration,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let mut sleeps = self.sleeps.borrow_mut();
+        let place = match progress {
+            Progress::Waiting { ticket: kept, sleep, .. } => {
+                *kept = ticket;
+                *sleep
+            }
+            _ => {
+                let place = sleeps.insert(sleep(whole));
+                let deadline = sleeps[place].deadline();
+                *progress = Progress::Waiting { ticket, deadline, sleep: place };
+                place
+            }
+        };
+        Pin::new(&mut sleeps[place]).poll(context)
+    }
+
+    fn drop_sleep(&self, place: usize) {
+        let sleep = self.sleeps.borrow_mut().try_remove(place);
+        drop(sleep);
+    }
+}
+
+enum Begun {
+    InFlight(usize),
+    Wait(Option<u64>),
+}
+
+impl<C: Codec> LocalClient for Client<C> {
+    #[inline]
+    fn poll_send(
+        &self,
+        payload: &[u8],
+        kind: SendKind,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), ClientSendError>> {
+        let link = self.link.borrow();
+        let session = match &*link {
+            Link::Up(session) => session,
+            Link::Down => {
+                self.wait_for_link(context);
+                return Poll::Pending;
+            }
+            Link::Closed => return Poll::Ready(Err(ClientSendError::Closed)),
+        };
+        match session.connection().poll_send_ready(context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => {
+                self.wait_for_link(context);
+                return Poll::Pending;
+            }
+            Poll::Pending => return Poll::Pending,
+        }
+        let sent = match kind {
+            SendKind::OneWay => session.send_with(C::one_way_head, payload),
+            SendKind::Raw => session.connection().send(payload).map_err(Into::into),
+        };
+        match sent {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(FrameSendError::Encode(error)) => Poll::Ready(Err(error.into())),
+            Err(FrameSendError::Send(SendError::Closed | SendError::QueueFull { .. } | _)) => {
+                self.wait_for_link(context);
+                Poll::Pending
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_call(
+        &self,
+        progress: &mut Progress,
+        payload: &[u8],
+        timeout: Option<Duration>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Bytes, CallError>> {
+        if let Progress::InFlight(slot) = progress {
+            return match self.calls.borrow_mut().poll(*slot, context.waker()) {
+                Some(result) => {
+                    *progress = Progress::New;
+                    Poll::Ready(result)
+                }
+                None => Poll::Pending,
+            };
+        }
+        if self.matching == Matching::None {
+            return Poll::Ready(Err(CallError::NoRequests));
+        }
+        let whole = timeout.unwrap_or(self.settings.request_timeout);
+        let (ticket, left) = match progress {
+            Progress::Waiting { ticket, deadline, .. } => {
+                (*ticket, deadline.saturating_duration_since(Instant::now()))
+            }
+            _ => (None, whole),
+        };
+        let begun = self.begin(ticket, payload, left, context);
+        match begun {
+            Ok(Begun::InFlight(slot)) => {
+                if let Progress::Waiting { sleep, .. } = std::mem::replace(progress, Progress::InFlight(slot))
+                {
+                    self.drop_sleep(sleep);
+                }
+                Poll::Pending
+            }
+            Ok(Begun::Wait(ticket)) => self.wait(progress, ticket, whole, context).map(|()| {
+                self.give_up(std::mem::take(progress));
+                Err(CallError::TimedOut(whole))
+            }),
+            Err(error) => {
+                self.give_up(std::mem::take(progress));
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+
+    fn give_up(&self, progress: Progress) {
+        match progress {
+            Progress::InFlight(slot) => self.calls.borrow_mut().give_up(slot),
+            Progress::Waiting { ticket, sleep, .. } => {
+                self.drop_sleep(sleep);
+                if let Some(ticket) = ticket {
+                    self.calls.borrow_mut().leave(ticket);
+                }
+            }
+            Progress::New => {}
+        }
+    }
+
+    fn close(&self) {
+        self.shut();
+    }
+
+    fn resume_receive(&self) {
+        if let Link::Up(session) = &*self.link.borrow() {
+            session.connection().resume_receive();
+        }
+    }
+
+    fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+}

@@ -1,0 +1,316 @@
+//! Clients from a URI.
+
+mod call;
+mod calls;
+mod connect;
+mod endpoint;
+mod error;
+mod inbox;
+mod local;
+mod outbox;
+mod settings;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use corewire_driver::net::StreamOptions;
+use corewire_proto::codec::{Codec, RawCodec};
+use corewire_runtime::{ConnectionOptions, WorkerHandle, current_worker};
+
+pub use self::call::Call;
+pub use self::error::{CallError, ClientSendError, ConnectError};
+use self::inbox::Inbox;
+use self::local::{LocalClient, SendKind, with_local};
+pub use self::settings::Reconnect;
+use self::settings::Settings;
+use crate::frame::Message;
+use crate::handler::{Handler, Ignore};
+use crate::uri::NetUri;
+
+/// A client to be: what it connects to, how it frames, and its limits. Made by [`NetUri::client`].
+///
+/// | setting | default |
+/// |---|---|
+/// | codec | none: pieces of the stream; no requests |
+/// | connect timeout | 5 s for each address |
+/// | request timeout | 15 s |
+/// | reconnect | for ever, after 50 ms to 5 s (exponential, with jitter) |
+/// | high / low water of the send queue | 256 KiB / 64 KiB |
+/// | calls in flight | 256 by sequence (SRMP), 65,536 in order |
+#[derive(Debug)]
+#[must_use = "a client does nothing before `connect`"]
+pub struct ClientBuilder<C = fn() -> RawCodec, H = fn() -> Ignore> {
+    codec: C,
+    handler: H,
+    settings: Settings,
+}
+
+impl NetUri {
+    /// A client of the server at this URI, with settings to choose.
+    pub fn client(&self) -> ClientBuilder {
+        ClientBuilder { codec: || RawCodec, handler: || Ignore, settings: Settings::new(self.clone()) }
+    }
+
+    /// Connects with the default settings: no codec, so bytes go out as they are given and there are no requests.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect(&self) -> Result<NetClient, ConnectError> {
+        self.client().connect().await
+    }
+}
+
+impl<C, H> ClientBuilder<C, H> {
+    /// Frames each connection by the codec that this makes for it.
+    pub fn codec<C2, D>(self, codec: D) -> ClientBuilder<D, H>
+    where
+        D: Fn() -> C2 + Send + 'static,
+        C2: Codec,
+    {
+        ClientBuilder { codec, handler: self.handler, settings: self.settings }
+    }
+
+    /// Gives frames that are no replies to the handler that this makes for each connection. Its session can be used
+    /// to send on the worker, push style.
+    pub fn handler<H2, G>(self, handler: G) -> ClientBuilder<C, G>
+    where
+        G: Fn() -> H2 + Send + 'static,
+        H2: Handler,
+    {
+        ClientBuilder { codec: self.codec, handler, settings: self.settings }
+    }
+
+    /// Keeps frames that are no replies, this many at the most, for [`NetClient::recv`]. When they are not taken the
+    /// server is held back, replies included. Without it, and without a handler, they are dropped.
+    pub fn inbox(mut self, messages: usize) -> Self {
+        self.settings.inbox = Some(messages.max(1));
+        self
+    }
+
+    /// How long to try each address; default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a call waits for its reply, the wait for a connection included; default 15 s.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.request_timeout = timeout;
+        self
+    }
+
+    /// What to do when the connection is lost; default [`Reconnect::default`].
+    pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
+        self.settings.reconnect = Some(reconnect);
+        self
+    }
+
+    /// Ends with its first connection.
+    pub fn no_reconnect(mut self) -> Self {
+        self.settings.reconnect = None;
+        self
+    }
+
+    /// Calls in flight at the most (by sequence, the codec's own limit holds as well).
+    pub fn calls_max(mut self, calls: usize) -> Self {
+        self.settings.calls_max = Some(calls);
+        self
+    }
+
+    /// Low and high water of the send queue in bytes; default 64 KiB and 256 KiB.
+    pub fn water_marks(mut self, low: usize, high: usize) -> Self {
+        self.settings.connection.low_water = low;
+        self.settings.connection.high_water = high;
+        self
+    }
+
+    /// All limits and times of the connection.
+    pub fn connection_options(mut self, options: ConnectionOptions) -> Self {
+        self.settings.connection = options;
+        self
+    }
+
+    /// Options of the socket.
+    pub fn stream_options(mut self, options: StreamOptions) -> Self {
+        self.settings.stream = options;
+        self
+    }
+
+    /// Lives on this worker; default: the current one, outside of workers one of a runtime that all such clients
+    /// share.
+    pub fn worker(mut self, worker: WorkerHandle) -> Self {
+        self.settings.worker = Some(worker);
+        self
+    }
+}
+
+impl<C, H, CF, HF> ClientBuilder<CF, HF>
+where
+    CF: Fn() -> C + Send + 'static,
+    HF: Fn() -> H + Send + 'static,
+    C: Codec,
+    H: Handler,
+{
+    /// Connects. Can be awaited on any executor.
+    ///
+    /// # Errors
+    /// The host has no address, none of its addresses answers, or no worker can be had.
+    pub async fn connect(self) -> Result<NetClient, ConnectError> {
+        connect::connect(self.settings, self.codec, self.handler).await
+    }
+
+    /// Connects, blocking the calling thread.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Panics
+    /// On a worker.
+    pub fn connect_blocking(self) -> Result<NetClient, ConnectError> {
+        crate::wait(self.connect())
+    }
+}
+
+/// A client. Cheap to clone, usable from any thread and any executor; on its own worker its calls take the direct
+/// path, without locks or messages between threads.
+///
+/// When the connection is lost, every call in flight fails at once with [`CallError::ConnectionLost`]; the client
+/// reconnects, and what is sent meanwhile waits. It closes when the last clone is dropped.
+#[derive(Clone)]
+pub struct NetClient {
+    shared: Arc<Shared>,
+}
+
+/// What the clones share.
+struct Shared {
+    worker: WorkerHandle,
+    /// The client's place among its worker's clients.
+    key: usize,
+    uri: NetUri,
+    inbox: Option<Arc<Inbox>>,
+    /// Bytes on their way from other threads to the worker.
+    remote_bytes: AtomicUsize,
+    remote_high_water: usize,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let key = self.key;
+        // A worker that has stopped has closed its clients.
+        let _ = self.worker.run(move || local::remove(key));
+    }
+}
+
+impl NetClient {
+    /// Sends a message that expects no reply. Ready at once, unless the send queue is over its high-water mark: then it
+    /// waits until the server has taken most of it. While the client reconnects it waits too.
+    ///
+    /// The payload is taken when the future is first polled, whole or not at all.
+    #[inline]
+    pub fn send<'a>(&'a self, payload: &'a [u8]) -> Sending<'a> {
+        Sending { client: self, payload, kind: SendKind::OneWay, remote: None }
+    }
+
+    /// The same as [`send`](Self::send), under the name that request/response protocols use.
+    pub fn one_way<'a>(&'a self, payload: &'a [u8]) -> Sending<'a> {
+        self.send(payload)
+    }
+
+    /// Sends bytes past the codec; else as [`send`](Self::send).
+    pub fn send_raw<'a>(&'a self, bytes: &'a [u8]) -> Sending<'a> {
+        Sending { client: self, payload: bytes, kind: SendKind::Raw, remote: None }
+    }
+
+    /// Sends a request and waits for its reply, matched by the codec. Many may be in flight; when all numbers are in
+    /// use the call waits for a free one. Dropping the future gives the call up: its late reply goes nowhere.
+    ///
+    /// The call begins when the future is first polled.
+    #[inline]
+    pub fn request<'a>(&'a self, payload: &'a [u8]) -> Call<'a> {
+        Call::new(self, payload)
+    }
+
+    /// The next frame that is no reply, in the order of arrival; see [`ClientBuilder::inbox`]. `None` when the client
+    /// is closed (or keeps no inbox).
+    pub async fn recv(&self) -> Option<Message> {
+        let inbox = self.shared.inbox.as_ref()?;
+        std::future::poll_fn(|context| inbox.poll(&self.shared.worker, self.shared.key, context)).await
+    }
+
+    /// Closes once what was sent before has left. Calls in flight fail.
+    pub fn close(&self) {
+        let key = self.shared.key;
+        // A worker that has stopped has closed its clients.
+        let _ = self.shared.worker.run(move || {
+            with_local(key, |client| client.map(LocalClient::close));
+        });
+    }
+
+    /// What it connects to.
+    pub fn uri(&self) -> &NetUri {
+        &self.shared.uri
+    }
+
+    /// The worker that it lives on.
+    pub fn worker(&self) -> &WorkerHandle {
+        &self.shared.worker
+    }
+
+    #[inline]
+    fn is_here(&self) -> bool {
+        current_worker() == Some(self.shared.worker.id())
+    }
+}
+
+impl fmt::Debug for NetClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NetClient")
+            .field("uri", &self.shared.uri.to_string())
+            .field("worker", &self.shared.worker.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of [`NetClient::send`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Sending<'a> {
+    client: &'a NetClient,
+    payload: &'a [u8],
+    kind: SendKind,
+    remote: Option<outbox::Accepted>,
+}
+
+impl Future for Sending<'_> {
+    type Output = Result<(), ClientSendError>;
+
+    #[inline]
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.client.is_here() && self.remote.is_none() {
+            return with_local(self.client.shared.key, |client| match client {
+                Some(client) => client.poll_send(self.payload, self.kind, context),
+                None => Poll::Ready(Err(ClientSendError::Closed)),
+            });
+        }
+        self.poll_remote(context)
+    }
+}
+
+impl Sending<'_> {
+    #[cold]
+    fn poll_remote(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ClientSendError>> {
+        let Self { client, payload, kind, remote } = self;
+        remote
+            .get_or_insert_with(|| outbox::send(client, Bytes::copy_from_slice(payload), *kind))
+            .poll(context)
+    }
+}
+
+impl fmt::Debug for Sending<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sending").field("len", &self.payload.len()).finish_non_exhaustive()
+    }
+}

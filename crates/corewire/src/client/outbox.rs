@@ -1,0 +1,92 @@
+//! Messages from other threads, on their way through the client's worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use corewire_runtime::spawn_local;
+use futures_channel::oneshot;
+
+use super::error::ClientSendError;
+use super::local::{LocalClient, SendKind, with_local};
+use super::{NetClient, Sending};
+
+/// Keeps the order of messages from other threads while the connection takes no more.
+#[derive(Default)]
+pub(super) struct Outbox {
+    queue: RefCell<VecDeque<Item>>,
+    /// A task empties the queue.
+    pumped: Cell<bool>,
+}
+
+struct Item {
+    payload: Bytes,
+    kind: SendKind,
+    /// Whoever waits for it.
+    sent: oneshot::Sender<Result<(), ClientSendError>>,
+}
+
+/// A message that was handed to the worker.
+pub(super) struct Accepted {
+    /// Nobody need wait while little is on its way.
+    wait: bool,
+    sent: oneshot::Receiver<Result<(), ClientSendError>>,
+}
+
+impl Accepted {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ClientSendError>> {
+        match Pin::new(&mut self.sent).poll(context) {
+            Poll::Ready(sent) => Poll::Ready(sent.unwrap_or(Err(ClientSendError::Closed))),
+            Poll::Pending if self.wait => Poll::Pending,
+            Poll::Pending => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+/// Hands a message to the client's worker. While less than the high-water mark is on its way the sender need not
+/// wait; then it waits until its message has been queued on the connection.
+pub(super) fn send(client: &NetClient, payload: Bytes, kind: SendKind) -> Accepted {
+    let shared = &client.shared;
+    let (sender, sent) = oneshot::channel();
+    let len = payload.len();
+    let before = shared.remote_bytes.fetch_add(len, Ordering::Relaxed);
+    let wait = before + len > shared.remote_high_water;
+    let (key, owner) = (shared.key, client.clone());
+    let taken = shared.worker.run(move || {
+        let begin = with_local(key, |client| {
+            let outbox = client?.outbox();
+            outbox.queue.borrow_mut().push_back(Item { payload, kind, sent: sender });
+            Some(!outbox.pumped.replace(true))
+        });
+        if begin == Some(true) {
+            drop(spawn_local(pump(owner)));
+        }
+    });
+    if taken.is_err() {
+        shared.remote_bytes.fetch_sub(len, Ordering::Relaxed);
+    }
+    Accepted { wait, sent }
+}
+
+/// Sends what is queued, in order.
+async fn pump(client: NetClient) {
+    let next = || {
+        with_local(client.shared.key, |local| {
+            let outbox = local.map(LocalClient::outbox)?;
+            let item = outbox.queue.borrow_mut().pop_front();
+            outbox.pumped.set(item.is_some());
+            item
+        })
+    };
+    while let Some(Item { payload, kind, sent }) = next() {
+        let result = Sending { client: &client, payload: &payload, kind, remote: None }.await;
+        client.shared.remote_bytes.fetch_sub(payload.len(), Ordering::Relaxed);
+        if let Err(Err(error)) = sent.send(result) {
+            tracing::warn!(%error, "a message that its sender did not wait for was not sent");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a client is told before it connects.
+
+use std::time::Duration;
+
+use corewire_driver::net::StreamOptions;
+use corewire_runtime::backoff::Backoff;
+use corewire_runtime::{ConnectionOptions, WorkerHandle};
+
+use crate::uri::NetUri;
+
+/// How a client comes back after its connection was lost: it waits a random time up to a bound that doubles from
+/// attempt to attempt.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Reconnect {
+    /// The bound of the first wait; default 50 ms.
+    pub initial: Duration,
+    /// The greatest bound; default 5 s.
+    pub max: Duration,
+    /// Attempts in a row that may fail before the client closes; default: no limit.
+    pub attempts_max: Option<u32>,
+}
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self { initial: Backoff::INITIAL, max: Backoff::MAX, attempts_max: None }
+    }
+}
+
+impl Reconnect {
+    pub(super) fn backoff(&self, seed: u64) -> Backoff {
+        let backoff = Backoff::new(seed).with_bounds(self.initial, self.max);
+        match self.attempts_max {
+            Some(attempts) => backoff.with_attempts_max(attempts),
+            None => backoff,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) uri: NetUri,
+    pub(super) connect_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    pub(super) reconnect: Option<Reconnect>,
+    pub(super) connection: ConnectionOptions,
+    pub(super) stream: StreamOptions,
+    pub(super) calls_max: Option<usize>,
+    pub(super) inbox: Option<usize>,
+    pub(super) worker: Option<WorkerHandle>,
+}
+
+impl Settings {
+    pub(super) fn new(uri: NetUri) -> Self {
+        let mut connection = ConnectionOptions::default();
+        // Its user decides what it sends and waits for: holding back replies could stop both sides for good.
+        connection.pause_receive_on_backlog = false;
+        Self {
+            uri,
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(15),
+            reconnect: Some(Reconnect::default()),
+            connection,
+            stream: StreamOptions::default(),
+            calls_max: None,
+            inbox: None,
+            worker: None,
+        }
+    }
+}

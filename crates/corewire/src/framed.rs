@@ -1,0 +1,123 @@
+//! A connection that speaks frames: the protocol below every server session and every client.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use corewire_proto::codec::{Codec, DecodeError, FrameHead};
+use corewire_runtime::{CloseReason, Connection, Protocol};
+
+use crate::frame::Frame;
+use crate::handler::Handler;
+use crate::reader::{FrameReader, FrameSink};
+use crate::session::{Session, SessionInner};
+
+/// Decodes what arrives and calls the handler for each frame.
+pub(crate) struct Framed<C, H> {
+    handler: H,
+    /// The session's number and codec until the connection stands.
+    make: Option<(u64, C)>,
+    opened: Option<Opened<C>>,
+    session: Option<(Rc<SessionInner<C>>, Session)>,
+    reader: FrameReader,
+}
+
+/// Gets the session with its codec before the handler does.
+type Opened<C> = Box<dyn FnOnce(Rc<SessionInner<C>>)>;
+
+impl<C: Codec, H: Handler> Framed<C, H> {
+    pub(crate) fn new(id: u64, codec: C, handler: H) -> Self {
+        Self { handler, make: Some((id, codec)), opened: None, session: None, reader: FrameReader::default() }
+    }
+
+    pub(crate) fn with_opened(
+        id: u64,
+        codec: C,
+        handler: H,
+        opened: impl FnOnce(Rc<SessionInner<C>>) + 'static,
+    ) -> Self {
+        Self { opened: Some(Box::new(opened)), ..Self::new(id, codec, handler) }
+    }
+}
+
+/// Calls the handler for what the reader finds.
+struct Calls<'a, C, H> {
+    handler: &'a mut H,
+    inner: &'a SessionInner<C>,
+    session: &'a Session,
+}
+
+impl<C: Codec, H: Handler> FrameSink for Calls<'_, C, H> {
+    #[inline]
+    fn frame(&mut self, head: FrameHead, payload: &[u8], block: &Bytes) -> bool {
+        self.handler.on_frame(self.session, Frame::new(head, payload, block));
+        self.inner.is_open()
+    }
+
+    fn error(&mut self, error: DecodeError) -> bool {
+        self.handler.on_error(self.session, &error);
+        if !error.is_recoverable() {
+            self.session.close_with(CloseReason::Protocol(error.to_string()));
+        }
+        self.inner.is_open()
+    }
+}
+
+impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
+    fn on_open(&mut self, connection: &Connection) {
+        let Some((id, codec)) = self.make.take() else { return };
+        let inner = Rc::new(SessionInner::new(id, codec, connection.clone()));
+        let session = Session::new(inner.clone());
+        if let Some(opened) = self.opened.take() {
+            opened(inner.clone());
+        }
+        self.handler.on_open(&session);
+        self.session = Some((inner, session));
+    }
+
+    #[inline]
+    fn on_received(&mut self, _: &Connection, data: Bytes) {
+        let Some((inner, session)) = &self.session else { return };
+        if inner.is_open() {
+            let mut calls = Calls { handler: &mut self.handler, inner, session };
+            self.reader.read(&inner.codec, data, &mut calls);
+        }
+    }
+
+    fn on_read_closed(&mut self, connection: &Connection) {
+        let Some((_, session)) = &self.session else { return connection.close() };
+        let cut = self.reader.pending();
+        if cut > 0 {
+            let reason = format!("the peer closed in the middle of a frame, of which {cut} bytes had come");
+            return session.close_with(CloseReason::Protocol(reason));
+        }
+        self.handler.on_read_closed(session);
+    }
+
+    fn on_drained(&mut self, _: &Connection) {
+        if let Some((_, session)) = &self.session {
+            self.handler.on_drained(session);
+        }
+    }
+
+    fn on_timer(&mut self, _: &Connection) {
+        if let Some((_, session)) = &self.session {
+            self.handler.on_timer(session);
+        }
+    }
+
+    fn on_shutdown(&mut self, connection: &Connection) {
+        match &self.session {
+            Some((_, session)) => self.handler.on_shutdown(session),
+            None => connection.close_with(CloseReason::Shutdown),
+        }
+    }
+
+    fn on_closed(&mut self, _: &Connection, reason: &CloseReason) {
+        if let Some((inner, session)) = &self.session {
+            inner.note_closed();
+            self.handler.on_close(session, reason);
+        } else {
+            self.handler.on_connect_failed(reason);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Cuts what arrives into frames, in place where it can.
+
+use std::cell::RefCell;
+
+use bytes::{Buf, Bytes, BytesMut};
+use corewire_proto::codec::{Codec, DecodeError, Decoded, FrameHead};
+
+/// Keeps the beginning of a frame until the rest of it arrives. Whole frames are decoded where they were received;
+/// only what is cut off at the end of a block is copied.
+#[derive(Debug, Default)]
+pub(crate) struct FrameReader {
+    partial: BytesMut,
+    /// Bytes below which decoding `partial` again is of no use.
+    needed: usize,
+}
+
+/// Takes what the reader finds. Each answers whether to go on.
+pub(crate) trait FrameSink {
+    /// A whole frame; `payload` lies in `block`.
+    fn frame(&mut self, head: FrameHead, payload: &[u8], block: &Bytes) -> bool;
+
+    /// The bytes break the format. Going on is right only if the error is recoverable.
+    fn error(&mut self, error: DecodeError) -> bool;
+}
+
+impl FrameReader {
+    /// A frame that is not whole is finished with at least this much of the next block: more may be needed than
+    /// its header could say, and what is copied too much is read again in place.
+    const STEP: usize = 4 * 1024;
+    /// A buffer grown beyond this is given up once it is empty.
+    const KEPT_MAX: usize = 64 * 1024;
+
+    /// Bytes of a frame that is not whole yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// Hands each frame that ends in `data` to `sink` and keeps the rest. The codec is not borrowed while the sink
+    /// runs.
+    #[inline]
+    pub(crate) fn read<C: Codec>(&mut self, codec: &RefCell<C>, mut data: Bytes, sink: &mut impl FrameSink) {
+        while !self.partial.is_empty() && !data.is_empty() {
+            if !self.finish_partial(codec, &mut data, sink) {
+                return;
+            }
+        }
+        let mut at = 0;
+        while at < data.len() {
+            let decoded = codec.borrow_mut().decode(&data[at..]);
+            match decoded {
+                Ok(Decoded::Frame { head, payload, consumed }) => {
+                    let payload = &data[at + payload.start..at + payload.end];
+                    at += consumed;
+                    if !sink.frame(head, payload, &data) {
+                        return;
+                    }
+                }
+                Ok(Decoded::Skipped { consumed }) => at += consumed,
+                Ok(Decoded::Incomplete { needed }) => return self.keep(&data[at..], needed),
+                Err(error) => {
+                    if !sink.error(error) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// `partial` holds no whole frame: adds to it from `data` until the frame is whole.
+    fn finish_partial<C: Codec>(
+        &mut self,
+        codec: &RefCell<C>,
+        data: &mut Bytes,
+        sink: &mut impl FrameSink,
+    ) -> bool {
+        let kept = self.partial.len();
+        let missing = self.needed.saturating_sub(kept);
+        if data.len() < missing {
+            self.keep(data, self.needed);
+            data.clear();
+            return true;
+        }
+        let step = missing.max(Self::STEP).min(data.len());
+        self.grow(step);
+        self.partial.extend_from_slice(&data[..step]);
+        let decoded = codec.borrow_mut().decode(&self.partial);
+        match decoded {
+            Ok(Decoded::Frame { head, payload, consumed }) if consumed >= kept => {
+                // What was copied beyond the frame's end is read again in place.
+                data.advance(consumed - kept);
+                let block = self.partial.split_to(consumed).freeze();
+                self.clear();
+                sink.frame(head, &block[payload], &block)
+            }
+            Ok(Decoded::Frame { head, payload, consumed }) => {
+                // After a recoverable error the kept bytes may hold whole frames.
+                data.advance(step);
+                let block = self.partial.split_to(consumed).freeze();
+                self.needed = 0;
+                sink.frame(head, &block[payload], &block)
+            }
+            Ok(Decoded::Skipped { consumed }) if consumed >= kept => {
+                data.advance(consumed - kept);
+                self.clear();
+                true
+            }
+            Ok(Decoded::Skipped { consumed }) => {
+                data.advance(step);
+                self.partial.advance(consumed);
+                self.needed = 0;
+                true
+            }
+            Ok(Decoded::Incomplete { needed }) => {
+                data.advance(step);
+                self.needed = needed;
+                true
+            }
+            Err(error) => {
+                // The codec goes on from the same bytes.
+                self.partial.truncate(kept);
+                sink.error(error)
+            }
+        }
+    }
+
+    fn keep(&mut self, data: &[u8], needed: usize) {
+        self.needed = needed;
+        self.grow(data.len());
+        self.partial.extend_from_slice(data);
+    }
+
+    /// Makes room for `more` bytes, and for the whole frame once a good part of it is there: a peer that only
+    /// announces a large frame costs little.
+    fn grow(&mut self, more: usize) {
+        let have = self.partial.len() + more;
+        let room = self.needed.min(2 * have).max(have);
+        if self.partial.capacity() < room {
+            self.partial.reserve(room - self.partial.len());
+        }
+    }
+
+    fn clear(&mut self) {
+        self.partial.clear();
+        self.needed = 0;
+        if self.partial.capacity() > Self::KEPT_MAX {
+            self.partial = BytesMut::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

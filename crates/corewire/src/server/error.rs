@@ -1,0 +1,47 @@
+//! Why a server does not start.
+
+use std::io;
+
+use corewire_runtime::{BuildError, SpawnError};
+
+use crate::uri::{Scheme, UriError};
+
+/// A server could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The URI is wrong, or its host has no address.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// No server for this scheme.
+    #[error("a server cannot listen on \"{}\" yet: use tcp or unix", .0.as_str())]
+    Scheme(Scheme),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", hint(source))]
+    Listen {
+        /// Which.
+        address: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The workers could not be started.
+    #[error(transparent)]
+    Runtime(#[from] BuildError),
+    /// The runtime has stopped.
+    #[error(transparent)]
+    Stopped(#[from] SpawnError),
+    /// Signals cannot be received.
+    #[error("cannot receive SIGINT and SIGTERM: {0}")]
+    Signals(#[source] io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another server has it: stop that one or choose another port (0: any free one)"
+        }
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege: choose a higher one",
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        _ => "",
+    }
+}

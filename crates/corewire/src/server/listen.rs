@@ -1,0 +1,260 @@
+//! From settings to listening workers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+
+use corewire_driver::Socket;
+use corewire_driver::net::{ListenOptions, StreamOptions, listen_tcp, listen_unix};
+use corewire_proto::codec::Codec;
+use corewire_runtime::{AfterAccept, Connection, Handle, Listener, SpawnError};
+
+use super::error::ServerError;
+use super::handle::{ServerHandle, StatsSource};
+use super::registry::{Listed, Local, Seat, Shared};
+use super::settings::{Endpoints, Placement, Settings};
+use crate::framed::Framed;
+use crate::handler::Handler;
+
+/// Makes what serves one connection.
+struct Factory<CF, HF> {
+    codec: CF,
+    handler: HF,
+    stream: StreamOptions,
+    shared: Arc<Shared>,
+    placement: Placement,
+    runtime: Handle,
+}
+
+pub(super) fn start<C, H, CF, HF>(
+    endpoints: Endpoints,
+    settings: Settings,
+    runtime: &Handle,
+    codec: CF,
+    handler: HF,
+) -> Result<ServerHandle, ServerError>
+where
+    CF: Fn() -> C + Send + Sync + 'static,
+    HF: Fn() -> H + Send + Sync + 'static,
+    C: Codec,
+    H: Handler,
+{
+    let workers = runtime.workers();
+    let placement = match endpoints {
+        Endpoints::Unix(_) if settings.placement == Placement::ReusePort => Placement::RoundRobin,
+        _ => settings.placement,
+    };
+    let listening = if placement == Placement::ReusePort { workers } else { 1 };
+    let bound = bind(&endpoints, &settings, listening)?;
+    let shared = Arc::new(Shared::new(
+        settings.max_connections,
+        settings.session_table,
+        settings.connection.clone(),
+        workers,
+    ));
+    let factory = Arc::new(Factory {
+        codec,
+        handler,
+        stream: settings.stream.clone(),
+        shared: shared.clone(),
+        placement,
+        runtime: runtime.clone(),
+    });
+    let server =
+        ServerHandle::new(shared.clone(), runtime.clone(), bound.uri, bound.addresses, settings.own_runtime);
+    install(runtime, &factory, bound.sockets)?;
+    if let Some(line) = settings.stats_line {
+        let source = StatsSource::new(shared, runtime.clone());
+        drop(runtime.spawn_on(0, move || source.print_every(line.period, line.print))?);
+    }
+    Ok(server)
+}
+
+/// Starts each worker's part and waits until it has begun or failed.
+fn install<C, H, CF, HF>(
+    runtime: &Handle,
+    factory: &Arc<Factory<CF, HF>>,
+    mut sockets: Vec<Vec<Socket>>,
+) -> Result<(), ServerError>
+where
+    CF: Fn() -> C + Send + Sync + 'static,
+    HF: Fn() -> H + Send + Sync + 'static,
+    C: Codec,
+    H: Handler,
+{
+    sockets.resize_with(runtime.workers(), Vec::new);
+    let (report, reports) = mpsc::channel();
+    for (worker, sockets) in sockets.into_iter().enumerate() {
+        let (factory, report) = (factory.clone(), report.clone());
+        runtime.run_on(worker, move || {
+            // The starter is gone only if another worker failed.
+            let _ = report.send(listen_here(&factory, worker, sockets));
+        })?;
+    }
+    drop(report);
+    for _ in 0..runtime.workers() {
+        let started = reports.recv().map_err(|_| SpawnError::Stopped)?;
+        started
+            .map_err(|source| ServerError::Listen { address: "a worker's event loop".to_owned(), source })?;
+    }
+    Ok(())
+}
+
+fn listen_here<C, H, CF, HF>(
+    factory: &Arc<Factory<CF, HF>>,
+    worker: usize,
+    sockets: Vec<Socket>,
+) -> io::Result<()>
+where
+    CF: Fn() -> C + Send + Sync + 'static,
+    HF: Fn() -> H + Send + Sync + 'static,
+    C: Codec,
+    H: Handler,
+{
+    let local = Local::install(factory.shared.clone());
+    for socket in sockets {
+        let factory = factory.clone();
+        let listener = Listener::start(socket, move |socket| {
+            factory.place(worker, socket);
+            AfterAccept::Continue
+        })?;
+        local.listeners.borrow_mut().push(listener);
+    }
+    Ok(())
+}
+
+impl<C, H, CF, HF> Factory<CF, HF>
+where
+    CF: Fn() -> C + Send + Sync + 'static,
+    HF: Fn() -> H + Send + Sync + 'static,
+    C: Codec,
+    H: Handler,
+{
+    /// Serves the connection here, or hands it to the worker whose turn it is.
+    fn place(self: &Arc<Self>, here: usize, socket: Socket) {
+        let target = match self.placement {
+            Placement::ReusePort => here,
+            Placement::RoundRobin => {
+                self.shared.next_worker.fetch_add(1, Ordering::Relaxed) % self.shared.by_worker.len()
+            }
+            Placement::LeastConnections => {
+                let load = |worker: &usize| self.shared.by_worker[*worker].load(Ordering::Relaxed);
+                (0..self.shared.by_worker.len()).min_by_key(load).unwrap_or(here)
+            }
+        };
+        // Counted where it goes before it goes, so that the next one sees it.
+        let Some(seat) = self.shared.admit(target) else {
+            tracing::debug!(limit = self.shared.max_connections, "a connection over the limit was closed");
+            return;
+        };
+        if target == here {
+            return self.open(seat, socket);
+        }
+        let factory = self.clone();
+        if let Err(error) = self.runtime.run_on(target, move || factory.open(seat, socket)) {
+            tracing::debug!(%error, "a connection was closed: the worker whose turn it was has stopped");
+        }
+    }
+
+    fn open(&self, seat: Seat, socket: Socket) {
+        let Some(local) = Local::find(self.shared.key) else { return };
+        let options = Rc::clone(&local.options);
+        let id = seat.id;
+        let listed = Listed::new((self.handler)(), local, seat);
+        let opened = self
+            .stream
+            .apply(&socket)
+            .and_then(|()| Connection::open(socket, options, Framed::new(id, (self.codec)(), listed)));
+        if let Err(error) = opened {
+            tracing::debug!(session = id, %error, "a connection was lost before it could be served");
+        }
+    }
+}
+
+struct Bound {
+    uri: String,
+    addresses: Vec<SocketAddr>,
+    /// One list for each worker that listens.
+    sockets: Vec<Vec<Socket>>,
+}
+
+fn bind(endpoints: &Endpoints, settings: &Settings, workers: usize) -> Result<Bound, ServerError> {
+    let mut options = ListenOptions::default();
+    options.backlog = settings.backlog;
+    options.receive_buffer_size = settings.stream.receive_buffer_size;
+    match endpoints {
+        Endpoints::Unix(path) => {
+            let socket = listen_unix(path, &options).map_err(|source| failed(path.display(), source))?;
+            Ok(Bound { uri: unix_uri(path), addresses: Vec::new(), sockets: vec![vec![socket]] })
+        }
+        Endpoints::Tcp(addresses, any) => {
+            options.reuse_port = workers > 1;
+            bind_tcp(addresses, *any, &options, workers)
+        }
+    }
+}
+
+fn bind_tcp(
+    wanted: &[SocketAddr],
+    any: bool,
+    options: &ListenOptions,
+    workers: usize,
+) -> Result<Bound, ServerError> {
+    let mut sockets: Vec<Vec<Socket>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    let mut port = None;
+    for address in wanted {
+        let mut address = *address;
+        if let (0, Some(port)) = (address.port(), port) {
+            address.set_port(port);
+        }
+        let first = match listen_exclusively(address, options) {
+            Ok(socket) => socket,
+            // All addresses were asked for, and this machine has no IPv6 (or no IPv4).
+            Err(error) if any && is_family_missing(&error) && wanted.len() > 1 => continue,
+            Err(source) => return Err(failed(address, source)),
+        };
+        let bound = first.local_addr().and_then(|address| {
+            address.as_socket().ok_or_else(|| io::Error::other("the socket has no internet address"))
+        });
+        let bound = bound.map_err(|source| failed(address, source))?;
+        port = Some(bound.port());
+        addresses.push(bound);
+        sockets[0].push(first);
+        for list in &mut sockets[1..] {
+            list.push(listen_tcp(bound, options).map_err(|source| failed(bound, source))?);
+        }
+    }
+    let Some(first) = addresses.first() else {
+        return Err(failed("any address", io::ErrorKind::AddrNotAvailable.into()));
+    };
+    let uri = if any { format!("tcp://*:{}", first.port()) } else { format!("tcp://{first}") };
+    Ok(Bound { uri, addresses, sockets })
+}
+
+/// With `SO_REUSEPORT` the kernel would let two servers share a port without a word: first make sure that nobody
+/// has it.
+fn listen_exclusively(address: SocketAddr, options: &ListenOptions) -> io::Result<Socket> {
+    if options.reuse_port && address.port() != 0 {
+        let mut alone = options.clone();
+        alone.reuse_port = false;
+        drop(listen_tcp(address, &alone)?);
+    }
+    listen_tcp(address, options)
+}
+
+fn is_family_missing(error: &io::Error) -> bool {
+    // EAFNOSUPPORT has no kind of its own.
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(97)
+}
+
+fn failed(address: impl std::fmt::Display, source: io::Error) -> ServerError {
+    ServerError::Listen { address: address.to_string(), source }
+}
+
+fn unix_uri(path: &Path) -> String {
+    format!("unix://{}", path.display())
+}

@@ -1,0 +1,265 @@
+//! Servers from a URI or a port.
+
+mod error;
+mod handle;
+mod listen;
+mod registry;
+mod settings;
+mod stats;
+mod task;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use corewire_driver::DriverKind;
+use corewire_driver::net::StreamOptions;
+use corewire_proto::codec::{Codec, RawCodec};
+use corewire_runtime::{Builder, ConnectionOptions, Handle, Runtime};
+
+pub use self::error::ServerError;
+pub use self::handle::{GroupSend, ServerHandle, ShutdownReport};
+pub use self::settings::Placement;
+pub(crate) use self::settings::unix_path;
+use self::settings::{Address, Settings, StatsLine};
+pub use self::stats::ServerStats;
+pub use self::task::SessionStream;
+use crate::handler::{Handler, Ignore};
+
+/// A server to be: what it listens on, how it frames, what it does, and its limits.
+///
+/// `C` makes the codec of each connection, `H` its handler.
+///
+/// | setting | default |
+/// |---|---|
+/// | codec | none: each piece that arrives is a frame |
+/// | workers | one for each processor |
+/// | sessions at most | 1,000,000; a connection above that is closed at once and counted |
+/// | idle timeout | 20 minutes |
+/// | high / low water of a session's send queue | 256 KiB / 64 KiB |
+/// | limit of a session's send queue | 64 MiB |
+/// | close timeout | 10 s |
+/// | backlog | 4,096 |
+#[derive(Debug)]
+#[must_use = "a server does nothing before `start` or `run`"]
+pub struct NetServer<C = fn() -> RawCodec, H = fn() -> Ignore> {
+    codec: C,
+    handler: H,
+    settings: Settings,
+}
+
+impl NetServer {
+    /// A server that listens on a URI such as `tcp://127.0.0.1:7777`, `tcp://*:7777` (all addresses, IPv4 and IPv6),
+    /// `tcp://[::1]:7777` or `unix:///run/echo.sock`. Port 0: the system chooses, and all addresses get the same.
+    ///
+    /// What is wrong with the URI is said by [`start`](NetServer::start).
+    pub fn bind(uri: impl Into<String>) -> Self {
+        Self::new(Address::Uri(uri.into()))
+    }
+
+    /// A server that listens on a port of all addresses, IPv4 and IPv6. Port 0: the system chooses.
+    pub fn on_port(port: u16) -> Self {
+        Self::new(Address::Port(port))
+    }
+
+    fn new(address: Address) -> Self {
+        Self { codec: || RawCodec, handler: || Ignore, settings: Settings::new(address) }
+    }
+}
+
+impl<C, H> NetServer<C, H> {
+    /// Frames connections by the codec that this makes for each.
+    pub fn codec<C2, D>(self, codec: D) -> NetServer<D, H>
+    where
+        D: Fn() -> C2 + Send + Sync + 'static,
+        C2: Codec,
+    {
+        NetServer { codec, handler: self.handler, settings: self.settings }
+    }
+
+    /// Serves each session by the handler that this makes for it: push style, the fastest.
+    pub fn handler<H2, G>(self, handler: G) -> NetServer<C, G>
+    where
+        G: Fn() -> H2 + Send + Sync + 'static,
+        H2: Handler,
+    {
+        NetServer { codec: self.codec, handler, settings: self.settings }
+    }
+
+    /// Serves each session by a task of its own, which ends the session when it ends.
+    ///
+    /// ```
+    /// use corewire::{NetServer, StandardCodec};
+    ///
+    /// let server = NetServer::bind("tcp://127.0.0.1:0")
+    ///     .codec(StandardCodec::default)
+    ///     .serve(|mut session| async move {
+    ///         while let Some(message) = session.next().await {
+    ///             if session.reply(&message, b"OK").await.is_err() {
+    ///                 break;
+    ///             }
+    ///         }
+    ///     })
+    ///     .workers(1)
+    ///     .start()?;
+    /// # drop(server);
+    /// # Ok::<(), corewire::ServerError>(())
+    /// ```
+    pub fn serve<F, Fut>(
+        self,
+        serve: F,
+    ) -> NetServer<C, impl Fn() -> task::TaskHandler<F> + Send + Sync + 'static>
+    where
+        F: Fn(SessionStream) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        self.handler(move || task::TaskHandler::new(serve.clone()))
+    }
+
+    /// How many workers; see [`Builder::workers`].
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.runtime = self.settings.runtime.workers(workers);
+        self
+    }
+
+    /// Which processors; see [`Builder::cpus`].
+    pub fn cpus(mut self, cpus: impl Into<Vec<usize>>) -> Self {
+        self.settings.runtime = self.settings.runtime.cpus(cpus);
+        self
+    }
+
+    /// Which driver; see [`Builder::driver`].
+    pub fn driver(mut self, kind: DriverKind) -> Self {
+        self.settings.runtime = self.settings.runtime.driver(kind);
+        self
+    }
+
+    /// All settings of the runtime that [`start`](Self::start) makes.
+    pub fn runtime(mut self, builder: Builder) -> Self {
+        self.settings.runtime = builder;
+        self
+    }
+
+    /// Where connections go; default [`Placement::ReusePort`] (on Unix-domain sockets, which lack it,
+    /// [`Placement::RoundRobin`]).
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.settings.placement = placement;
+        self
+    }
+
+    /// Keeps a table of sessions, by which [`ServerHandle::send_to`] finds one and group sends find all; default true.
+    /// Without it those reach nobody.
+    pub fn session_table(mut self, keep: bool) -> Self {
+        self.settings.session_table = keep;
+        self
+    }
+
+    /// Closes a session after this time without a byte in either direction; `None`: never. Default 20 minutes.
+    pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.settings.connection.idle_timeout = timeout;
+        self
+    }
+
+    /// Sessions at the most; default 1,000,000.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.settings.max_connections = connections;
+        self
+    }
+
+    /// High and low water of a session's send queue in bytes; default 256 KiB and 64 KiB.
+    pub fn water_marks(mut self, low: usize, high: usize) -> Self {
+        self.settings.connection.low_water = low;
+        self.settings.connection.high_water = high;
+        self
+    }
+
+    /// The limit of a session's send queue in bytes; default 64 MiB.
+    pub fn send_queue_limit(mut self, bytes: usize) -> Self {
+        self.settings.connection.queue_limit = bytes;
+        self
+    }
+
+    /// How large the block is that sockets are received into, in bytes; default 256 KiB. Each worker has one.
+    pub fn receive_buffer_size(mut self, bytes: usize) -> Self {
+        self.settings.receive_block_size = Some(bytes);
+        self
+    }
+
+    /// All limits and times of a session's connection.
+    pub fn connection_options(mut self, options: ConnectionOptions) -> Self {
+        self.settings.connection = options;
+        self
+    }
+
+    /// Options of accepted sockets.
+    pub fn stream_options(mut self, options: StreamOptions) -> Self {
+        self.settings.stream = options;
+        self
+    }
+
+    /// Connections that wait to be accepted, at the most; default 4,096.
+    pub fn backlog(mut self, connections: i32) -> Self {
+        self.settings.backlog = connections;
+        self
+    }
+
+    /// Gives a line of statistics to `print` every `period`, such as
+    /// `sessions 12 (most 40), received 1.2 M/s 38.4 MB/s, …`.
+    pub fn stats_line(mut self, period: Duration, print: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.settings.stats_line = Some(StatsLine { period, print: Arc::new(print) });
+        self
+    }
+
+    /// How long [`run`](Self::run) lets sessions finish after a signal; default 10 s.
+    pub fn shutdown_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.shutdown_deadline = deadline;
+        self
+    }
+}
+
+impl<C, H, CF, HF> NetServer<CF, HF>
+where
+    CF: Fn() -> C + Send + Sync + 'static,
+    HF: Fn() -> H + Send + Sync + 'static,
+    C: Codec,
+    H: Handler,
+{
+    /// Starts workers of its own and listens. Dropping the handle stops the server at once.
+    ///
+    /// # Errors
+    /// The URI is wrong, the address cannot be had, or the workers cannot be started.
+    pub fn start(mut self) -> Result<ServerHandle, ServerError> {
+        let address = self.settings.parse_address()?;
+        let mut builder = self.settings.runtime.clone();
+        if let Some(size) = self.settings.receive_block_size {
+            builder = builder.receive_block_size(size);
+        }
+        let runtime: Runtime = builder.build()?;
+        let handle = runtime.handle().clone();
+        self.settings.own_runtime = Some(runtime);
+        listen::start(address, self.settings, &handle, self.codec, self.handler)
+    }
+
+    /// Listens on the workers of a runtime that exists.
+    ///
+    /// # Errors
+    /// The URI is wrong, the address cannot be had, or the workers have stopped.
+    pub fn start_on(self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
+        let address = self.settings.parse_address()?;
+        listen::start(address, self.settings, runtime, self.codec, self.handler)
+    }
+
+    /// Serves until the process gets SIGINT (Ctrl-C) or SIGTERM; then lets sessions finish and says what it cut.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), or signals cannot be received.
+    pub fn run(self) -> Result<ShutdownReport, ServerError> {
+        let deadline = self.settings.shutdown_deadline;
+        let mut signals =
+            signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])
+                .map_err(ServerError::Signals)?;
+        let server = self.start()?;
+        let signal = signals.forever().next();
+        tracing::info!(?signal, "shutting down");
+        Ok(server.shutdown(deadline))
+    }
+}

@@ -1,0 +1,235 @@
+//! The sessions of a server: counted by all workers, listed by each for its own.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use corewire_runtime::{CloseReason, ConnectionOptions, Listener};
+use slab::Slab;
+
+use crate::frame::Frame;
+use crate::handler::Handler;
+use crate::proto::codec::DecodeError;
+use crate::session::Session;
+
+/// What all workers of a server share. Changed when sessions come and go, never on the path of a message.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) key: u64,
+    pub(super) max_connections: usize,
+    pub(super) session_table: bool,
+    pub(super) options: ConnectionOptions,
+    next_id: AtomicU64,
+    live: AtomicUsize,
+    most: AtomicUsize,
+    pub(super) opened: AtomicU64,
+    pub(super) refused: AtomicU64,
+    /// Sessions by worker, for placement.
+    pub(super) by_worker: Vec<AtomicUsize>,
+    pub(super) next_worker: AtomicUsize,
+    last_one: Mutex<()>,
+    none_left: Condvar,
+}
+
+impl Shared {
+    pub(super) fn new(
+        max_connections: usize,
+        session_table: bool,
+        options: ConnectionOptions,
+        workers: usize,
+    ) -> Self {
+        static KEYS: AtomicU64 = AtomicU64::new(1);
+        Self {
+            key: KEYS.fetch_add(1, Ordering::Relaxed),
+            max_connections,
+            session_table,
+            options,
+            next_id: AtomicU64::new(1),
+            live: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            opened: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            by_worker: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+            next_worker: AtomicUsize::new(0),
+            last_one: Mutex::new(()),
+            none_left: Condvar::new(),
+        }
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.live.load(Ordering::Acquire)
+    }
+
+    pub(super) fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// Takes a seat for a session, if there is one, and numbers it.
+    pub(super) fn admit(self: &Arc<Self>, worker: usize) -> Option<Seat> {
+        let before = self.live.fetch_add(1, Ordering::AcqRel);
+        if before >= self.max_connections {
+            self.release();
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.most.fetch_max(before + 1, Ordering::Relaxed);
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        self.by_worker[worker].fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Some(Seat { shared: self.clone(), worker, id })
+    }
+
+    fn release(&self) {
+        if self.live.fetch_sub(1, Ordering::AcqRel) == 1 {
+            drop(self.last_one.lock().unwrap_or_else(PoisonError::into_inner));
+            self.none_left.notify_all();
+        }
+    }
+
+    /// Waits until no session is left; gives up at the deadline.
+    pub(super) fn wait_until_empty(&self, deadline: Instant) {
+        let mut guard = self.last_one.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.live() > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                return;
+            }
+            guard = self.none_left.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Counts one session as long as it exists, from its acceptance on.
+#[derive(Debug)]
+pub(super) struct Seat {
+    shared: Arc<Shared>,
+    worker: usize,
+    pub(super) id: u64,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.shared.by_worker[self.worker].fetch_sub(1, Ordering::Relaxed);
+        self.shared.release();
+    }
+}
+
+/// One worker's part of a server.
+#[derive(Debug)]
+pub(super) struct Local {
+    pub(super) shared: Arc<Shared>,
+    pub(super) options: Rc<ConnectionOptions>,
+    pub(super) listeners: RefCell<Vec<Listener>>,
+    sessions: RefCell<Slab<Session>>,
+    by_id: RefCell<HashMap<u64, usize>>,
+}
+
+thread_local! {
+    static SERVERS: RefCell<HashMap<u64, Rc<Local>>> = RefCell::default();
+}
+
+impl Local {
+    pub(super) fn install(shared: Arc<Shared>) -> Rc<Self> {
+        let key = shared.key;
+        let local = Rc::new(Self {
+            options: Rc::new(shared.options.clone()),
+            shared,
+            listeners: RefCell::default(),
+            sessions: RefCell::default(),
+            by_id: RefCell::default(),
+        });
+        SERVERS.with_borrow_mut(|servers| servers.insert(key, local.clone()));
+        local
+    }
+
+    pub(super) fn uninstall(key: u64) {
+        let local = SERVERS.with_borrow_mut(|servers| servers.remove(&key));
+        if let Some(local) = local {
+            let listeners = local.listeners.take();
+            drop(listeners);
+        }
+    }
+
+    /// The current worker's part of a server, as long as the server lives.
+    pub(super) fn find(key: u64) -> Option<Rc<Self>> {
+        SERVERS.with_borrow(|servers| servers.get(&key).cloned())
+    }
+
+    pub(super) fn all(&self) -> Vec<Session> {
+        self.sessions.borrow().iter().map(|(_, session)| session.clone()).collect()
+    }
+
+    pub(super) fn listed(&self) -> Vec<Session> {
+        if self.shared.session_table { self.all() } else { Vec::new() }
+    }
+
+    pub(super) fn session(&self, id: u64) -> Option<Session> {
+        let place = *self.by_id.borrow().get(&id)?;
+        self.sessions.borrow().get(place).cloned()
+    }
+}
+
+/// A handler whose session is listed and counted.
+pub(super) struct Listed<H> {
+    handler: H,
+    local: Rc<Local>,
+    place: Option<usize>,
+    /// Given back here and not in `on_close`, which a session that never opened does not see.
+    _seat: Seat,
+}
+
+impl<H> Listed<H> {
+    pub(super) const fn new(handler: H, local: Rc<Local>, seat: Seat) -> Self {
+        Self { handler, local, place: None, _seat: seat }
+    }
+}
+
+impl<H: Handler> Handler for Listed<H> {
+    fn on_open(&mut self, session: &Session) {
+        let place = self.local.sessions.borrow_mut().insert(session.clone());
+        self.place = Some(place);
+        if self.local.shared.session_table {
+            self.local.by_id.borrow_mut().insert(session.id(), place);
+        }
+        self.handler.on_open(session);
+    }
+
+    #[inline]
+    fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+        self.handler.on_frame(session, frame);
+    }
+
+    fn on_error(&mut self, session: &Session, error: &DecodeError) {
+        tracing::debug!(session = session.id(), %error, "bad bytes from a peer");
+        self.handler.on_error(session, error);
+    }
+
+    fn on_drained(&mut self, session: &Session) {
+        self.handler.on_drained(session);
+    }
+
+    fn on_timer(&mut self, session: &Session) {
+        self.handler.on_timer(session);
+    }
+
+    fn on_read_closed(&mut self, session: &Session) {
+        self.handler.on_read_closed(session);
+    }
+
+    fn on_shutdown(&mut self, session: &Session) {
+        self.handler.on_shutdown(session);
+    }
+
+    fn on_close(&mut self, session: &Session, reason: &CloseReason) {
+        tracing::debug!(session = session.id(), %reason, "session over");
+        if let Some(place) = self.place.take() {
+            let listed = self.local.sessions.borrow_mut().try_remove(place);
+            self.local.by_id.borrow_mut().remove(&session.id());
+            drop(listed);
+        }
+        self.handler.on_close(session, reason);
+    }
+}

@@ -1,0 +1,117 @@
+//! What a server is told before it starts.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corewire_driver::net::StreamOptions;
+use corewire_runtime::{Builder, ConnectionOptions, Runtime};
+
+use super::error::ServerError;
+use crate::uri::{Host, NetUri, Scheme, UriError};
+
+/// Which worker serves an accepted connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Placement {
+    /// Each worker listens on a socket of its own and the kernel spreads connections (`SO_REUSEPORT`): no hand-over,
+    /// but with few connections some workers may get none.
+    #[default]
+    ReusePort,
+    /// One worker accepts and hands connections to all in turn.
+    RoundRobin,
+    /// One worker accepts and hands each connection to the worker that has the fewest.
+    LeastConnections,
+}
+
+#[derive(Debug)]
+pub(super) enum Address {
+    Uri(String),
+    Port(u16),
+}
+
+/// What there is to listen on.
+#[derive(Debug)]
+pub(super) enum Endpoints {
+    /// At least one. The flag: all addresses were asked for, so a family that the machine lacks is left out.
+    Tcp(Vec<SocketAddr>, bool),
+    Unix(PathBuf),
+}
+
+#[derive(Clone)]
+pub(super) struct StatsLine {
+    pub(super) period: Duration,
+    pub(super) print: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl fmt::Debug for StatsLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatsLine").field("period", &self.period).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) address: Address,
+    pub(super) runtime: Builder,
+    pub(super) own_runtime: Option<Runtime>,
+    pub(super) receive_block_size: Option<usize>,
+    pub(super) placement: Placement,
+    pub(super) session_table: bool,
+    pub(super) max_connections: usize,
+    pub(super) connection: ConnectionOptions,
+    pub(super) stream: StreamOptions,
+    pub(super) backlog: i32,
+    pub(super) stats_line: Option<StatsLine>,
+    pub(super) shutdown_deadline: Duration,
+}
+
+impl Settings {
+    pub(super) fn new(address: Address) -> Self {
+        let mut connection = ConnectionOptions::default();
+        connection.idle_timeout = Some(Duration::from_secs(20 * 60));
+        Self {
+            address,
+            runtime: Builder::default(),
+            own_runtime: None,
+            receive_block_size: None,
+            placement: Placement::default(),
+            session_table: true,
+            max_connections: 1_000_000,
+            connection,
+            stream: StreamOptions::default(),
+            backlog: 4096,
+            stats_line: None,
+            shutdown_deadline: Duration::from_secs(10),
+        }
+    }
+
+    /// Resolves the address; blocks while a name is looked up.
+    pub(super) fn parse_address(&self) -> Result<Endpoints, ServerError> {
+        let uri = match &self.address {
+            Address::Port(port) => {
+                let any = vec![(Ipv4Addr::UNSPECIFIED, *port).into(), (Ipv6Addr::UNSPECIFIED, *port).into()];
+                return Ok(Endpoints::Tcp(any, true));
+            }
+            Address::Uri(text) => NetUri::parse(text)?,
+        };
+        match (uri.scheme(), uri.host()) {
+            (Scheme::Tcp, _) => Ok(Endpoints::Tcp(uri.resolve()?, uri.is_any())),
+            (Scheme::Unix, host) => unix_path(host)
+                .map(Endpoints::Unix)
+                .ok_or_else(|| UriError::MissingPort { uri: uri.to_string() }.into()),
+            (other, _) => Err(ServerError::Scheme(other)),
+        }
+    }
+}
+
+/// The path of a Unix-domain socket, an abstract one with a leading `@`.
+pub(crate) fn unix_path(host: &Host) -> Option<PathBuf> {
+    match host {
+        Host::UnixPath(path) => Some(PathBuf::from(path)),
+        Host::UnixAbstract(name) => Some(PathBuf::from(format!("@{name}"))),
+        _ => None,
+    }
+}

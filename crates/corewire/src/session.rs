@@ -1,0 +1,280 @@
+//! One connection as handlers see it.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use corewire_proto::codec::{Codec, EncodeError, FrameHead, Prefix};
+use corewire_runtime::{CloseReason, Connection, SendError};
+
+use crate::frame::Frame;
+
+/// A frame was not accepted for sending; nothing of it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameSendError {
+    /// The connection is closed, or its queue is full.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The codec cannot carry this payload.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+}
+
+/// A handle on a session. Cheap to clone, bound to its worker; outliving the session it does no harm.
+///
+/// What is sent is queued and leaves at the end of the tick in one system call with all else that is sent to this
+/// peer; a large payload leaves at once, straight from the caller's memory. The header goes before the payload on its
+/// way into the queue, so a payload is copied at most once and needs no headroom.
+///
+/// Sending does not wait. When the peer does not keep up, a server session stops receiving from it at the high-water
+/// mark; at the queue's limit a send fails with [`SendError::QueueFull`]. A task can wait for room:
+/// [`ready`](Self::ready).
+#[derive(Clone)]
+pub struct Session {
+    inner: Rc<dyn SessionOps>,
+}
+
+/// What there is to a session but for the type of its codec.
+trait SessionOps {
+    fn base(&self) -> &Base;
+    fn send(&self, head: Head, payload: &[u8]) -> Result<(), FrameSendError>;
+}
+
+/// The head of a frame, or that which the codec gives to a message that is no reply.
+#[derive(Clone, Copy)]
+enum Head {
+    Given(FrameHead),
+    OneWay,
+}
+
+/// A session with its codec.
+pub(crate) struct SessionInner<C> {
+    pub(crate) codec: RefCell<C>,
+    base: Base,
+}
+
+struct Base {
+    id: u64,
+    connection: Connection,
+    peer: Option<SocketAddr>,
+    open: Cell<bool>,
+    data: RefCell<Option<Box<dyn Any>>>,
+}
+
+impl<C: Codec> SessionInner<C> {
+    pub(crate) fn new(id: u64, codec: C, connection: Connection) -> Self {
+        let peer = connection.with_socket(|socket| socket.peer_addr().ok()?.as_socket()).flatten();
+        let base = Base { id, connection, peer, open: Cell::new(true), data: RefCell::default() };
+        Self { codec: RefCell::new(codec), base }
+    }
+
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.base.open.get()
+    }
+
+    pub(crate) fn note_closed(&self) {
+        self.base.open.set(false);
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.base.connection
+    }
+
+    #[inline]
+    pub(crate) fn send_frame(&self, head: FrameHead, payload: &[u8]) -> Result<(), FrameSendError> {
+        self.send_with(|_| head, payload)
+    }
+
+    #[inline]
+    pub(crate) fn send_with(
+        &self,
+        head: impl FnOnce(&C) -> FrameHead,
+        payload: &[u8],
+    ) -> Result<(), FrameSendError> {
+        let codec = &mut *self.codec.borrow_mut();
+        let head = head(codec);
+        let mut prefix = Prefix::new();
+        codec.encode(head, payload, &mut prefix)?;
+        self.base.connection.send_parts([prefix.as_slice(), payload, codec.suffix()])?;
+        Ok(())
+    }
+}
+
+impl<C: Codec> SessionOps for SessionInner<C> {
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    #[inline]
+    fn send(&self, head: Head, payload: &[u8]) -> Result<(), FrameSendError> {
+        match head {
+            Head::Given(head) => self.send_frame(head, payload),
+            Head::OneWay => self.send_with(C::one_way_head, payload),
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn new<C: Codec>(inner: Rc<SessionInner<C>>) -> Self {
+        Self { inner }
+    }
+
+    /// The session's number: from 1 on per server, never used again; for a client, the number of its connection.
+    pub fn id(&self) -> u64 {
+        self.inner.base().id
+    }
+
+    /// The peer's address; `None` on Unix-domain sockets.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.inner.base().peer
+    }
+
+    /// This end's address; `None` on Unix-domain sockets and after the end.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.connection().with_socket(|socket| socket.local_addr().ok()?.as_socket()).flatten()
+    }
+
+    /// Sends a message that expects no reply.
+    ///
+    /// # Errors
+    /// The session is over, its queue is full, or the codec cannot carry the payload. Nothing was sent.
+    #[inline]
+    pub fn send(&self, payload: &[u8]) -> Result<(), FrameSendError> {
+        self.inner.send(Head::OneWay, payload)
+    }
+
+    /// Sends the reply to a request.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline]
+    pub fn reply(&self, request: &Frame<'_>, payload: &[u8]) -> Result<(), FrameSendError> {
+        self.inner.send(Head::Given(request.head().reply()), payload)
+    }
+
+    /// Tells the peer that its request failed; `payload` is the reason.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn reply_error(&self, request: &Frame<'_>, payload: &[u8]) -> Result<(), FrameSendError> {
+        self.inner.send(Head::Given(request.head().error_reply()), payload)
+    }
+
+    /// Sends a frame with this head; for replies that are sent later, from a task.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_frame(&self, head: FrameHead, payload: &[u8]) -> Result<(), FrameSendError> {
+        self.inner.send(Head::Given(head), payload)
+    }
+
+    /// Sends bytes past the codec.
+    ///
+    /// # Errors
+    /// The session is over, or its queue is full.
+    pub fn send_raw(&self, bytes: &[u8]) -> Result<(), SendError> {
+        self.connection().send(bytes)
+    }
+
+    /// Sends memory past the codec without copying it.
+    ///
+    /// # Errors
+    /// The session is over, or its queue is full.
+    pub fn send_raw_bytes(&self, bytes: Bytes) -> Result<(), SendError> {
+        self.connection().send_bytes(bytes)
+    }
+
+    /// Waits until the send queue is below its high-water mark.
+    ///
+    /// # Errors
+    /// The session is over.
+    pub async fn ready(&self) -> Result<(), SendError> {
+        std::future::poll_fn(|context| self.poll_ready(context)).await
+    }
+
+    /// As [`ready`](Self::ready).
+    ///
+    /// # Errors
+    /// The session is over.
+    pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.connection().poll_send_ready(context)
+    }
+
+    /// Waits until the kernel has taken all that was sent.
+    ///
+    /// # Errors
+    /// The session is over.
+    pub async fn flushed(&self) -> Result<(), SendError> {
+        std::future::poll_fn(|context| self.connection().poll_flushed(context)).await
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn queued(&self) -> usize {
+        self.connection().queued()
+    }
+
+    /// Closes once what was sent before has left. What the peer still sends is not received.
+    pub fn close(&self) {
+        self.close_with(CloseReason::Local);
+    }
+
+    /// Closes once what was sent before has left, with this reason for [`Handler::on_close`](crate::Handler::on_close).
+    pub fn close_with(&self, reason: CloseReason) {
+        self.inner.base().open.set(false);
+        self.connection().close_with(reason);
+    }
+
+    /// Neither over nor told to be.
+    pub fn is_open(&self) -> bool {
+        self.inner.base().open.get()
+    }
+
+    /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back in the end.
+    pub fn pause_receive(&self) {
+        self.connection().pause_receive();
+    }
+
+    /// Receives again.
+    pub fn resume_receive(&self) {
+        self.connection().resume_receive();
+    }
+
+    /// Calls [`Handler::on_timer`](crate::Handler::on_timer) after `delay`; `None` calls it off.
+    pub fn set_timer(&self, delay: Option<Duration>) {
+        self.connection().set_timer(delay);
+    }
+
+    /// Attaches data of the user's own, in place of what was attached before; group sends can pick by it.
+    pub fn set_data<T: 'static>(&self, data: T) {
+        *self.inner.base().data.borrow_mut() = Some(Box::new(data));
+    }
+
+    /// Looks at the attached data. `None` if there is none of this type.
+    ///
+    /// # Panics
+    /// When called from inside itself.
+    pub fn with_data<T: 'static, R>(&self, look: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.inner.base().data.borrow_mut().as_mut()?.downcast_mut().map(look)
+    }
+
+    /// The connection below.
+    pub fn connection(&self) -> &Connection {
+        &self.inner.base().connection
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &self.id())
+            .field("peer", &self.peer_addr())
+            .finish_non_exhaustive()
+    }
+}
