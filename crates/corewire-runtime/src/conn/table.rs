@@ -25,6 +25,8 @@ pub(crate) struct Conn {
     pub(crate) blocked: bool,
     /// The queue has been over its high-water mark and not yet down to the low one.
     pub(crate) over_high_water: bool,
+    /// In the worker's list of connections to tell that they have drained.
+    pub(crate) drained: bool,
     pub(crate) paused_by_user: bool,
     pub(crate) paused_by_backlog: bool,
     /// Send no more once the queue is empty.
@@ -58,6 +60,7 @@ impl Conn {
             dirty: false,
             blocked: false,
             over_high_water: false,
+            drained: false,
             paused_by_user: false,
             paused_by_backlog: false,
             shut_write: false,

@@ -108,8 +108,18 @@ impl Core {
     }
 
     pub(crate) fn call_drained(self: &Rc<Self>) {
-        while let Some(token) = { self.drained.borrow_mut().pop() } {
+        if self.drained.borrow().is_empty() {
+            return;
+        }
+        // Those that drain again meanwhile wait for the next tick, after the others.
+        let mut drained = std::mem::take(&mut *self.drained.borrow_mut());
+        for token in drained.drain(..) {
+            self.with_conn(token, |conn| conn.drained = false);
             self.call(token, |protocol, connection| protocol.on_drained(connection));
+        }
+        let mut list = self.drained.borrow_mut();
+        if list.is_empty() {
+            *list = drained;
         }
     }
 
@@ -154,6 +164,11 @@ impl Core {
     pub(crate) fn check_idle(&self, token: Token) {
         self.with_conn(token, |conn| {
             let Some(timeout) = conn.options.idle_timeout else { return };
+            if conn.closing.is_some() {
+                // The close timeout rules now.
+                conn.idle_timer = None;
+                return;
+            }
             let idle = Duration::from_millis(self.now_ms() - conn.last_active);
             if idle >= timeout {
                 conn.idle_timer = None;
@@ -196,6 +211,9 @@ impl Core {
     pub(crate) fn close_timed_out(&self, token: Token) {
         self.with_conn(token, |conn| {
             conn.close_timer = None;
+            if conn.doomed {
+                return;
+            }
             let (unsent, timeout) = (conn.out.len(), conn.options.close_timeout);
             conn.closing = Some(CloseReason::CloseTimeout { unsent, timeout });
             self.list_doomed(conn);
@@ -206,9 +224,12 @@ impl Core {
         self.with_conn(token, |conn| self.doom(conn, reason));
     }
 
-    /// Ends a connection without waiting for its queue; the first reason given stands.
+    /// Ends a connection without waiting for its queue. The first reason given stands, unless it was that of a close
+    /// that promised to send what is queued and is now cut short.
     pub(crate) fn doom(&self, conn: &mut Conn, reason: CloseReason) {
-        conn.closing.get_or_insert(reason);
+        if conn.closing.is_none() || (!conn.doomed && !conn.out.is_empty()) {
+            conn.closing = Some(reason);
+        }
         self.list_doomed(conn);
     }
 
@@ -255,8 +276,14 @@ impl Core {
     }
 
     pub(crate) fn close_listener(&self, token: Token) {
-        self.listeners.borrow_mut().retain(|(other, _)| *other != token);
+        let closed = {
+            let mut listeners = self.listeners.borrow_mut();
+            let at = listeners.iter().position(|(other, _)| *other == token);
+            at.map(|at| listeners.swap_remove(at))
+        };
         drop(self.driver.borrow_mut().close(token));
+        // Not while the list is held: the closure may own another listener.
+        drop(closed);
     }
 
     pub(crate) fn accepted(&self, listener: Token, socket: Socket) {

@@ -2,6 +2,8 @@
 
 mod connections;
 mod sending;
+#[cfg(test)]
+mod tests;
 mod tick;
 
 use std::cell::{Cell, RefCell};
@@ -179,7 +181,8 @@ impl Core {
 
     pub(crate) fn instant_to_ms(&self, at: Instant) -> u64 {
         // Up, so that nothing fires before its time.
-        (at.saturating_duration_since(self.epoch) + Duration::from_micros(999)).as_millis() as u64
+        let after = at.saturating_duration_since(self.epoch) + Duration::from_micros(999);
+        u64::try_from(after.as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -187,7 +190,7 @@ impl Core {
     }
 
     pub(crate) fn add_timer(&self, after: Duration, action: TimerAction) -> TimerKey {
-        let deadline = self.instant_to_ms(Instant::now() + after);
+        let deadline = self.instant_to_ms(crate::time::instant_after(after));
         self.timers.borrow_mut().insert(deadline, action)
     }
 

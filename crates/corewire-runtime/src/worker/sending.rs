@@ -144,7 +144,10 @@ impl Core {
             let slices = if parts[0].is_empty() && parts[2].is_empty() { &slices[1..2] } else { &slices[..] };
             let whole = parts[0].len() + parts[1].len() + parts[2].len();
             match self.to_kernel(&mut self.driver.borrow_mut(), conn.token, slices) {
-                Ok(taken) => (sent, conn.blocked) = (taken, taken < whole),
+                Ok(taken) => {
+                    conn.last_active = self.now_ms();
+                    (sent, conn.blocked) = (taken, taken < whole);
+                }
                 Err(error) => self.doom(conn, CloseReason::Io(error)),
             }
         }
@@ -177,6 +180,7 @@ impl Core {
             let (count, total) = conn.out.fill(&mut slices);
             match self.to_kernel(driver, conn.token, &slices[..count]) {
                 Ok(sent) => {
+                    conn.last_active = self.now_ms();
                     conn.blocked = sent < total;
                     conn.out.advance(sent, pool);
                 }
@@ -200,7 +204,9 @@ impl Core {
     fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
         if conn.over_high_water && conn.out.len() <= conn.options.low_water {
             conn.over_high_water = false;
-            self.drained.borrow_mut().push(conn.token);
+            if !std::mem::replace(&mut conn.drained, true) {
+                self.drained.borrow_mut().push(conn.token);
+            }
             if std::mem::take(&mut conn.paused_by_backlog) && !conn.paused_by_user {
                 driver.resume_receive(conn.token);
             }
@@ -233,9 +239,9 @@ impl Core {
             let mut driver = self.driver.borrow_mut();
             let mut pool = self.pool.borrow_mut();
             for token in dirty.drain(..) {
-                let Some(conn) = conns.get_mut(token) else { continue };
+                // What an abort or a panic leaves in the queue is dropped with it.
+                let Some(conn) = conns.get_mut(token).filter(|conn| !conn.doomed) else { continue };
                 conn.dirty = false;
-                conn.last_active = self.now_ms();
                 self.flush_conn(conn, &mut driver, &mut pool);
             }
         }
@@ -248,7 +254,6 @@ impl Core {
         let mut conns = self.conns.borrow_mut();
         let Some(conn) = conns.get_mut(token) else { return };
         conn.blocked = false;
-        conn.last_active = self.now_ms();
         self.flush_now(conn);
     }
 
@@ -265,7 +270,8 @@ impl Core {
         let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
-        if conn.out.len() < conn.options.high_water {
+        // An empty queue has room whatever the mark is: nothing would wake the sender.
+        if conn.out.len() < conn.options.high_water || conn.out.is_empty() {
             return Poll::Ready(Ok(()));
         }
         wait(conn, context);
