@@ -1,2 +1,25 @@
 //! Service discovery and load balancing for Corewire.
 #![forbid(unsafe_code)]
+
+mod catalog;
+mod clock;
+mod endpoint;
+mod error;
+mod local;
+mod registry;
+mod snapshot;
+
+pub use catalog::{Catalog, CatalogLimits, Change, Event, Lookup, Reader, ServiceKey, Watch};
+pub use clock::{Clock, SystemClock, VirtualClock};
+pub use endpoint::{DEFAULT_WEIGHT, Endpoint, MAX_ADDRESS_BYTES, MAX_NAME_BYTES, MAX_TAGS};
+pub use error::{EndpointError, RegistryError};
+pub use local::{LocalLease, LocalRegistry, MAX_TTL, MIN_TTL};
+pub use registry::{BoxFuture, Lease, LeaseHandle, RegisterOptions, Registry};
+pub use snapshot::{Snapshot, SnapshotId};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks even after a panic elsewhere: nothing here is left half done when it panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
