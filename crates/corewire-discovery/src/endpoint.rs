@@ -34,7 +34,8 @@ pub struct Endpoint {
     socket_addr: Option<SocketAddr>,
     weight: u16,
     zone: Option<Arc<str>>,
-    tags: Arc<[Box<str>]>,
+    /// `None` rather than empty: most endpoints have no tags, and then none are allocated.
+    tags: Option<Arc<[Box<str>]>>,
 }
 
 impl Endpoint {
@@ -51,15 +52,7 @@ impl Endpoint {
         check_name("service", &service)?;
         check_name("instance", &instance)?;
         let socket_addr = parse_address(&address)?;
-        Ok(Self {
-            service,
-            instance,
-            address,
-            socket_addr,
-            weight: DEFAULT_WEIGHT,
-            zone: None,
-            tags: Arc::new([]),
-        })
+        Ok(Self { service, instance, address, socket_addr, weight: DEFAULT_WEIGHT, zone: None, tags: None })
     }
 
     /// Sets the share of the work, 0–65535, in relation to the other endpoints. Balancers give no work to
@@ -98,7 +91,7 @@ impl Endpoint {
         if tags.len() > MAX_TAGS {
             return Err(EndpointError::TooManyTags { count: tags.len(), limit: MAX_TAGS });
         }
-        self.tags = tags.into();
+        self.tags = if tags.is_empty() { None } else { Some(tags.into()) };
         Ok(self)
     }
 
@@ -134,7 +127,7 @@ impl Endpoint {
 
     /// Tags, sorted.
     pub fn tags(&self) -> &[Box<str>] {
-        &self.tags
+        self.tags.as_deref().unwrap_or_default()
     }
 }
 

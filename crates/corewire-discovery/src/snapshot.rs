@@ -106,6 +106,14 @@ impl Snapshot {
         }
     }
 
+    /// As [`Snapshot::successor`], in memory that is there already. Both are of the same service.
+    pub(crate) fn become_successor_of(&mut self, before: &Self) {
+        self.id = SnapshotId { version: before.id.version + 1, ..before.id };
+        self.total_weight = before.total_weight;
+        self.weightless = before.weightless;
+        self.list.clone_from(&before.list);
+    }
+
     pub(crate) fn push(&mut self, endpoint: Arc<Endpoint>) {
         self.count_in(&endpoint);
         self.list.push(endpoint);
@@ -159,11 +167,27 @@ const INLINE: usize = 4;
 
 type Chunk = SmallVec<[Arc<Endpoint>; INLINE]>;
 
-#[derive(Clone)]
 enum List {
     Flat(Chunk),
     /// Every chunk but the last is full; there are at least two.
     Chunked(Vec<Arc<Chunk>>),
+}
+
+impl Clone for List {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Flat(chunk) => Self::Flat(chunk.clone()),
+            Self::Chunked(chunks) => Self::Chunked(chunks.clone()),
+        }
+    }
+
+    fn clone_from(&mut self, source: &Self) {
+        match (self, source) {
+            (Self::Flat(chunk), Self::Flat(source)) => chunk.clone_from(source),
+            (Self::Chunked(chunks), Self::Chunked(source)) => chunks.clone_from(source),
+            (list, source) => *list = source.clone(),
+        }
+    }
 }
 
 impl List {

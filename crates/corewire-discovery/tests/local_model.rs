@@ -1,4 +1,5 @@
 //! The local registry against a plain map, and from many threads.
+#![expect(clippy::unwrap_used, reason = "a panic here is a failed test")]
 
 use corewire_discovery::{
     CatalogLimits, Change, Endpoint, LocalLease, LocalRegistry, Snapshot, VirtualClock, Watch,

@@ -1,4 +1,5 @@
 //! The local registry: leases, limits and what watchers see.
+#![expect(clippy::unwrap_used, reason = "a panic here is a failed test")]
 
 use corewire_discovery::{
     CatalogLimits, Change, Clock, Endpoint, Lease, LocalRegistry, RegisterOptions, Registry, RegistryError,

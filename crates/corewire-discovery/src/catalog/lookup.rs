@@ -57,6 +57,11 @@ impl Lookup {
             return;
         };
         let snapshot = service.snapshot();
+        if service.is_retired() {
+            // Found on its way out; what is remembered of it would never be renewed.
+            self.seen.remove(name);
+            return;
+        }
         if self.seen.len() >= self.catalog.services_max() {
             // Only services that were retired since can make it so many.
             self.seen.retain(|_, seen| !seen.service.is_retired());

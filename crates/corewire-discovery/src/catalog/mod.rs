@@ -1,4 +1,5 @@
 mod lookup;
+mod published;
 mod service;
 mod watch;
 

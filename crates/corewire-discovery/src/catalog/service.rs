@@ -1,12 +1,12 @@
+use super::published::Published;
 use super::watch::{Event, Subscriber, Watch};
 use crate::snapshot::{Snapshot, next_series};
 use crate::{Change, Endpoint, RegistryError, lock};
-use arc_swap::ArcSwap;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -15,25 +15,22 @@ use std::time::Duration;
 pub(crate) struct Service {
     name: Arc<str>,
     catalog: u64,
-    /// Version of the published snapshot, or [`RETIRED`].
-    version: AtomicU64,
-    current: ArcSwap<Snapshot>,
+    published: Published,
+    retired: AtomicBool,
     pins: AtomicUsize,
     state: Mutex<State>,
 }
 
-/// Version of a service that was taken out of its catalog; greater than any other.
-const RETIRED: u64 = u64::MAX;
-
 #[derive(Debug)]
 struct State {
-    /// What [`Service::current`] holds, kept here so that a change need not load it.
+    /// The published snapshot.
     snapshot: Arc<Snapshot>,
+    /// One that is no longer published, to be made anew for the next change if no reader has it any more.
+    spare: Option<Arc<Snapshot>>,
     index: HashTable<Entry>,
     hasher: DefaultHashBuilder,
     last_holder: u64,
     subscribers: Vec<Arc<Subscriber>>,
-    retired: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,16 +72,16 @@ impl Service {
         Self {
             name,
             catalog,
-            version: AtomicU64::new(0),
-            current: ArcSwap::new(snapshot.clone()),
+            published: Published::new(snapshot.clone()),
+            retired: AtomicBool::new(false),
             pins: AtomicUsize::new(0),
             state: Mutex::new(State {
                 snapshot,
+                spare: None,
                 index: HashTable::new(),
                 hasher: DefaultHashBuilder::default(),
                 last_holder: 0,
                 subscribers: Vec::new(),
-                retired: false,
             }),
         }
     }
@@ -99,16 +96,16 @@ impl Service {
 
     #[inline]
     pub(crate) fn is_newer_than(&self, snapshot: &Snapshot) -> bool {
-        self.version.load(Ordering::Acquire) > snapshot.version()
+        self.published.version() > snapshot.version()
     }
 
     pub(crate) fn is_retired(&self) -> bool {
-        self.version.load(Ordering::Acquire) == RETIRED
+        self.retired.load(Ordering::Acquire)
     }
 
     #[inline]
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        self.current.load_full()
+        self.published.load()
     }
 
     /// Adds or updates an endpoint; an older registration of the instance loses its hold on it.
@@ -119,7 +116,7 @@ impl Service {
         limit: usize,
     ) -> Result<Holder, PutError> {
         let mut state = lock(&self.state);
-        if state.retired {
+        if self.is_retired() {
             return Err(PutError::Retired);
         }
         state.last_holder += 1;
@@ -129,7 +126,8 @@ impl Service {
             if state.index.len() >= limit {
                 return Err(PutError::Full);
             }
-            state.add(hash, endpoint, Entry { position: 0, holder, deadline }).publish(self, state);
+            let pending = state.add(hash, endpoint, Entry { position: 0, holder, deadline });
+            pending.publish(self, state);
             return Ok(holder);
         };
         entry.holder = holder;
@@ -195,7 +193,7 @@ impl Service {
     /// Instances present now, for sources that know only the whole list.
     pub(crate) fn watch(self: &Arc<Self>, capacity: usize, limit: usize) -> Result<Watch, WatchError> {
         let mut state = lock(&self.state);
-        if state.retired {
+        if self.is_retired() {
             return Err(WatchError::Retired);
         }
         if state.subscribers.len() >= limit {
@@ -221,8 +219,8 @@ impl Service {
 
     /// Keeps the service in its catalog for as long as the pin is held.
     pub(crate) fn pin(&self) -> Result<(), Retired> {
-        let state = lock(&self.state);
-        if state.retired {
+        let _state = lock(&self.state);
+        if self.is_retired() {
             return Err(Retired);
         }
         self.pins.fetch_add(1, Ordering::Relaxed);
@@ -239,8 +237,10 @@ impl Service {
         let idle =
             state.index.is_empty() && state.subscribers.is_empty() && self.pins.load(Ordering::Relaxed) == 0;
         if idle {
-            state.retired = true;
-            self.version.store(RETIRED, Ordering::Release);
+            self.retired.store(true, Ordering::Release);
+            // A new version, so that those who remember the last one come to see that it is over.
+            let next = state.change(|_| {});
+            Pending { next, change: None }.publish(self, state);
         }
         idle
     }
@@ -263,42 +263,60 @@ impl State {
         self.index.find_mut(hash, |entry| is_instance(snapshot, entry.position, instance))
     }
 
-    fn add(&mut self, hash: u64, endpoint: Arc<Endpoint>, entry: Entry) -> Pending {
+    /// The next version, with a change made to it that nobody sees yet.
+    fn change(&mut self, change: impl FnOnce(&mut Snapshot)) -> Arc<Snapshot> {
+        if let Some(mut spare) = self.spare.take()
+            && let Some(next) = Arc::get_mut(&mut spare)
+        {
+            next.become_successor_of(&self.snapshot);
+            change(next);
+            return spare;
+        }
         let mut next = self.snapshot.successor();
-        let position = next.len();
-        next.push(endpoint.clone());
-        let (hasher, snapshot) = (&self.hasher, &self.snapshot);
+        change(&mut next);
+        Arc::new(next)
+    }
+
+    fn add(&mut self, hash: u64, endpoint: Arc<Endpoint>, entry: Entry) -> Pending {
+        let change = self.is_watched().then(|| Change::Added(endpoint.clone()));
+        let position = self.snapshot.len();
+        let next = self.change(|next| next.push(endpoint));
+        let hasher = &self.hasher;
         self.index.insert_unique(hash, Entry { position, ..entry }, |entry| {
-            snapshot.get(entry.position).map_or(0, |endpoint| hasher.hash_one(&**endpoint.instance()))
+            next.get(entry.position).map_or(0, |endpoint| hasher.hash_one(&**endpoint.instance()))
         });
-        Pending { next: Arc::new(next), change: Change::Added(endpoint) }
+        Pending { next, change }
     }
 
     /// `None` when the endpoint is what it was.
     fn update(&mut self, position: usize, endpoint: Arc<Endpoint>) -> Option<Pending> {
-        let before = self.snapshot.get(position)?.clone();
-        if Arc::ptr_eq(&before, &endpoint) || before == endpoint {
+        let before = self.snapshot.get(position)?;
+        if Arc::ptr_eq(before, &endpoint) || *before == endpoint {
             return None;
         }
-        let mut next = self.snapshot.successor();
-        next.replace(position, endpoint.clone());
-        Some(Pending { next: Arc::new(next), change: Change::Updated { before, after: endpoint } })
+        let updated = || Change::Updated { before: before.clone(), after: endpoint.clone() };
+        let change = self.is_watched().then(updated);
+        let next = self.change(|next| next.replace(position, endpoint));
+        Some(Pending { next, change })
     }
 
     fn take(&mut self, hash: u64, instance: &str) -> Option<Pending> {
-        let snapshot = self.snapshot.clone();
-        let find = |entry: &Entry| is_instance(&snapshot, entry.position, instance);
+        let snapshot = &self.snapshot;
+        let find = |entry: &Entry| is_instance(snapshot, entry.position, instance);
         let (entry, _) = self.index.find_entry(hash, find).ok()?.remove();
         let last = snapshot.len().checked_sub(1)?;
         if entry.position != last {
-            let moved = snapshot.get(last)?;
-            let moved_hash = self.hash(moved.instance());
+            let moved_hash = self.hasher.hash_one(&**snapshot.get(last)?.instance());
             self.index.find_mut(moved_hash, |entry| entry.position == last)?.position = entry.position;
         }
-        let removed = snapshot.get(entry.position)?.clone();
-        let mut next = snapshot.successor();
-        next.swap_remove(entry.position);
-        Some(Pending { next: Arc::new(next), change: Change::Removed(removed) })
+        let removed = snapshot.get(entry.position)?;
+        let change = self.is_watched().then(|| Change::Removed(removed.clone()));
+        let next = self.change(|next| next.swap_remove(entry.position));
+        Some(Pending { next, change })
+    }
+
+    fn is_watched(&self) -> bool {
+        !self.subscribers.is_empty()
     }
 }
 
@@ -309,26 +327,28 @@ fn is_instance(snapshot: &Snapshot, position: usize, instance: &str) -> bool {
 /// A change that is made but not yet seen by anybody.
 struct Pending {
     next: Arc<Snapshot>,
-    change: Change,
+    /// To tell watchers; `None` when there are none.
+    change: Option<Change>,
 }
 
 impl Pending {
     /// Shows the change to readers and watchers, in this order, before any later change can be made.
-    fn publish(self, service: &Service, mut state: std::sync::MutexGuard<'_, State>) {
+    fn publish(self, service: &Service, mut state: MutexGuard<'_, State>) {
         let Self { next, change } = self;
-        let replaced = service.current.swap(next.clone());
-        service.version.store(next.version(), Ordering::Release);
-        let own = std::mem::replace(&mut state.snapshot, next);
+        let version = next.version();
+        let replaced = service.published.store(next.clone());
+        let before = std::mem::replace(&mut state.snapshot, next);
+        let unused = state.spare.replace(replaced);
         let mut wakers = Wakers::new();
-        if !state.subscribers.is_empty() {
-            let event = Event { version: state.snapshot.version(), change };
+        if let Some(change) = change {
+            let event = Event { version, change };
             for subscriber in &state.subscribers {
                 wakers.extend(subscriber.push(&event, &state.snapshot));
             }
         }
         drop(state);
         // Freed outside the lock: the last holder of a large snapshot pays for all of it.
-        drop((replaced, own));
+        drop((before, unused));
         for waker in wakers {
             waker.wake();
         }
