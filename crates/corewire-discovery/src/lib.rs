@@ -1,19 +1,26 @@
 //! Service discovery and load balancing for Corewire.
 #![forbid(unsafe_code)]
 
+mod balance;
 mod catalog;
 mod clock;
 mod endpoint;
 mod error;
 mod local;
+mod outlier;
 mod registry;
 mod snapshot;
 
+pub use balance::{
+    Balancer, ConsistentHash, Flight, LeastInFlight, Random, RoundRobin, SmoothWeighted, Subset, TwoChoices,
+    WeightedRandom, ZoneAware,
+};
 pub use catalog::{Catalog, CatalogLimits, Change, Event, Lookup, Reader, ServiceKey, Watch};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use endpoint::{DEFAULT_WEIGHT, Endpoint, MAX_ADDRESS_BYTES, MAX_NAME_BYTES, MAX_TAGS};
 pub use error::{EndpointError, RegistryError};
 pub use local::{LocalLease, LocalRegistry, MAX_TTL, MIN_TTL};
+pub use outlier::{OutlierConfig, OutlierDetector};
 pub use registry::{BoxFuture, Lease, LeaseHandle, RegisterOptions, Registry};
 pub use snapshot::{Snapshot, SnapshotId};
 
