@@ -6,8 +6,10 @@ mod catalog;
 mod clock;
 mod endpoint;
 mod error;
+mod file;
 mod local;
 mod outlier;
+mod record;
 mod registry;
 mod snapshot;
 
@@ -19,6 +21,7 @@ pub use catalog::{Catalog, CatalogLimits, Change, Event, Lookup, Reader, Service
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use endpoint::{DEFAULT_WEIGHT, Endpoint, MAX_ADDRESS_BYTES, MAX_NAME_BYTES, MAX_TAGS};
 pub use error::{EndpointError, RegistryError};
+pub use file::{FileOptions, FileRegistry};
 pub use local::{LocalLease, LocalRegistry, MAX_TTL, MIN_TTL};
 pub use outlier::{OutlierConfig, OutlierDetector};
 pub use registry::{BoxFuture, Lease, LeaseHandle, RegisterOptions, Registry};

@@ -1,5 +1,6 @@
 mod lookup;
 mod published;
+mod replace;
 mod service;
 mod watch;
 
