@@ -1,5 +1,4 @@
 //! A look-up and a pick take nothing from the heap.
-#![expect(clippy::unwrap_used, reason = "a panic here is a failed test")]
 
 use corewire_discovery::{
     Balancer, ConsistentHash, Endpoint, LeastInFlight, LocalRegistry, Random, RoundRobin, SmoothWeighted,
