@@ -6,6 +6,8 @@ mod catalog;
 mod clock;
 mod endpoint;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
 mod local;
 mod outlier;
@@ -21,6 +23,8 @@ pub use catalog::{Catalog, CatalogLimits, Change, Event, Lookup, Reader, Service
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use endpoint::{DEFAULT_WEIGHT, Endpoint, MAX_ADDRESS_BYTES, MAX_NAME_BYTES, MAX_TAGS};
 pub use error::{EndpointError, RegistryError};
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdOptions, EtcdRegistry, EtcdTls};
 pub use file::{FileOptions, FileRegistry};
 pub use local::{LocalLease, LocalRegistry, MAX_TTL, MIN_TTL};
 pub use outlier::{OutlierConfig, OutlierDetector};

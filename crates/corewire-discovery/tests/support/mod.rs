@@ -1,0 +1,88 @@
+//! An etcd of the test's own.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) struct Etcd {
+    data: PathBuf,
+    client_port: u16,
+    peer_port: u16,
+    process: Option<Child>,
+}
+
+impl Etcd {
+    /// `None`, and says so, when there is no etcd on this machine; in CI that is a failure.
+    pub(crate) fn start(test: &str) -> Option<Self> {
+        if Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
+        {
+            let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(!in_ci, "there is no etcd on this machine, and in CI there must be; install etcd-server");
+            eprintln!("SKIPPED {test}: there is no etcd on this machine; install etcd-server to run it");
+            return None;
+        }
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let data = std::env::temp_dir().join(format!("corewire-etcd-{}-{number}", std::process::id()));
+        let (client_port, peer_port) = free_ports();
+        let mut etcd = Self { data, client_port, peer_port, process: None };
+        etcd.restart();
+        Some(etcd)
+    }
+
+    pub(crate) fn member(&self) -> String {
+        format!("127.0.0.1:{}", self.client_port)
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().expect("etcd can be killed");
+            process.wait().expect("etcd has ended");
+        }
+    }
+
+    /// Loses all it knew.
+    pub(crate) fn wipe(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(&self.data).expect("the data can be removed");
+    }
+
+    /// Starts it again on the same ports and waits until it answers.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let (client, peer) = (url(self.client_port), url(self.peer_port));
+        let process = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(&self.data)
+            .args(["--name", "test", "--initial-cluster", &format!("test={peer}")])
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd can be started");
+        self.process = Some(process);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect(self.member()).is_err() {
+            assert!(Instant::now() < deadline, "etcd does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.data);
+    }
+}
+
+fn free_ports() -> (u16, u16) {
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let (one, other) = (listen(), listen());
+    let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
+    (port(&one), port(&other))
+}
