@@ -4,6 +4,8 @@
 mod balance;
 mod catalog;
 mod clock;
+#[cfg(feature = "dns")]
+mod dns;
 mod endpoint;
 mod error;
 #[cfg(feature = "etcd")]
@@ -21,6 +23,8 @@ pub use balance::{
 };
 pub use catalog::{Catalog, CatalogLimits, Change, Event, Lookup, Reader, ServiceKey, Watch};
 pub use clock::{Clock, SystemClock, VirtualClock};
+#[cfg(feature = "dns")]
+pub use dns::{DnsOptions, DnsRegistry};
 pub use endpoint::{DEFAULT_WEIGHT, Endpoint, MAX_ADDRESS_BYTES, MAX_NAME_BYTES, MAX_TAGS};
 pub use error::{EndpointError, RegistryError};
 #[cfg(feature = "etcd")]
