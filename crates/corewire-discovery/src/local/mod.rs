@@ -5,16 +5,20 @@ pub use lease::LocalLease;
 
 use crate::{
     BoxFuture, Catalog, CatalogLimits, Clock, Endpoint, Lease, RegisterOptions, Registry, RegistryError,
-    ServiceKey, Snapshot, SystemClock, Watch,
+    ServiceKey, Snapshot, SystemClock, Watch, lock,
 };
 use expiry::ExpiryQueue;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Shortest time to live of a local lease.
 pub const MIN_TTL: Duration = Duration::from_millis(1);
 /// Longest time to live of a lease: 365 days.
 pub const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Most registries that [`LocalRegistry::shared`] keeps.
+pub const MAX_SHARED: usize = 1_024;
 
 /// A registry in this process, shared by any number of threads; clones are the same registry.
 ///
@@ -46,6 +50,25 @@ impl LocalRegistry {
     /// started with the first of them.
     pub fn new() -> Self {
         Self::with_limits(CatalogLimits::default())
+    }
+
+    /// The registry of that name in this process, made with the default limits when it is first asked for. It
+    /// lasts as long as the process.
+    ///
+    /// # Errors
+    /// [`RegistryError::Full`] when there are [`MAX_SHARED`] others.
+    pub fn shared(name: &str) -> Result<Self, RegistryError> {
+        static SHARED: Mutex<BTreeMap<String, LocalRegistry>> = Mutex::new(BTreeMap::new());
+        let mut shared = lock(&SHARED);
+        if let Some(registry) = shared.get(name) {
+            return Ok(registry.clone());
+        }
+        if shared.len() >= MAX_SHARED {
+            return Err(RegistryError::Full { what: "shared local registries", limit: MAX_SHARED });
+        }
+        let registry = Self::new();
+        shared.insert(name.to_owned(), registry.clone());
+        Ok(registry)
     }
 
     /// A registry with these limits.
