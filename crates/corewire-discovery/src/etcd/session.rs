@@ -310,9 +310,14 @@ impl Worker {
             Ok(response) => {
                 let revision = response.header().map_or(0, |header| header.revision());
                 for put in puts {
-                    if self.book.granted(put) {
-                        self.own_writes.insert(put.key.clone(), revision);
-                        self.catalog.put_or_warn(&put.endpoint);
+                    if !self.book.is_current(&put.key, put.number) {
+                        continue;
+                    }
+                    // Who is told that it is registered is to find it.
+                    self.own_writes.insert(put.key.clone(), revision);
+                    self.catalog.put_or_warn(&put.endpoint);
+                    if !self.book.granted(put) {
+                        self.catalog.remove(&put.key.0, &put.key.1);
                     }
                 }
                 Ok(None)

@@ -11,11 +11,17 @@ pub(crate) struct Etcd {
     client_port: u16,
     peer_port: u16,
     process: Option<Child>,
+    /// Certificate and key, to speak TLS.
+    tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl Etcd {
     /// `None`, and says so, when there is no etcd on this machine; in CI that is a failure.
     pub(crate) fn start(test: &str) -> Option<Self> {
+        Self::start_with(test, None)
+    }
+
+    pub(crate) fn start_with(test: &str, tls: Option<(PathBuf, PathBuf)>) -> Option<Self> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
         {
             let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
@@ -27,7 +33,7 @@ impl Etcd {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let data = std::env::temp_dir().join(format!("corewire-etcd-{}-{number}", std::process::id()));
         let (client_port, peer_port) = free_ports();
-        let mut etcd = Self { data, client_port, peer_port, process: None };
+        let mut etcd = Self { data, client_port, peer_port, process: None, tls };
         etcd.restart();
         Some(etcd)
     }
@@ -53,8 +59,13 @@ impl Etcd {
     pub(crate) fn restart(&mut self) {
         self.kill();
         let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let (client, peer) = (url(self.client_port), url(self.peer_port));
-        let process = Command::new("etcd")
+        let (mut client, peer) = (url(self.client_port), url(self.peer_port));
+        let mut command = Command::new("etcd");
+        if let Some((certificate, key)) = &self.tls {
+            client = client.replace("http:", "https:");
+            command.arg("--cert-file").arg(certificate).arg("--key-file").arg(key);
+        }
+        let process = command
             .arg("--data-dir")
             .arg(&self.data)
             .args(["--name", "test", "--initial-cluster", &format!("test={peer}")])
