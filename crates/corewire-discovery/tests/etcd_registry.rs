@@ -293,14 +293,14 @@ fn an_etcd_that_is_not_there_is_an_error_or_is_waited_for() {
     let error = block_on(EtcdRegistry::connect(options(&etcd))).unwrap_err();
     assert!(matches!(&error, RegistryError::Unreachable { kind: "etcd", .. }), "{error}");
     assert!(error.to_string().contains(&etcd.member()) && start.elapsed() < Duration::from_secs(2));
-    std::thread::scope(|scope| {
-        let member = etcd.member();
-        let waiting = scope.spawn(move || connect_later(&member));
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(!waiting.is_finished());
-        etcd.restart();
-        assert!(waiting.join().unwrap().is_ok());
-    });
+    let member = etcd.member();
+    // Not a scoped thread: it would wait for ever if the test failed meanwhile.
+    let waiting = std::thread::spawn(move || connect_later(&member));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!waiting.is_finished());
+    etcd.restart();
+    wait_for("the connection", || waiting.is_finished());
+    assert!(waiting.join().unwrap().is_ok());
 }
 
 fn connect_later(member: &str) -> Result<EtcdRegistry, RegistryError> {

@@ -86,6 +86,10 @@ impl Worker {
             match tokio::time::timeout(self.options.request_timeout, TcpStream::connect(member.as_str()))
                 .await
             {
+                // To a port of this machine where nobody listens, TCP may connect to itself.
+                Ok(Ok(stream)) if stream.local_addr().ok() == stream.peer_addr().ok() => {
+                    reason = format!("{member}: nobody listens");
+                }
                 Ok(Ok(_)) => reachable.push(member.clone()),
                 Ok(Err(error)) => reason = format!("{member}: {error}"),
                 Err(_) => {

@@ -1,5 +1,6 @@
 //! An etcd of the test's own.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -77,10 +78,25 @@ impl Etcd {
             .expect("etcd can be started");
         self.process = Some(process);
         let deadline = Instant::now() + Duration::from_secs(30);
-        while TcpStream::connect(self.member()).is_err() {
-            assert!(Instant::now() < deadline, "etcd does not listen");
+        while !self.answers() {
+            let running = self.process.as_mut().and_then(|process| process.try_wait().ok());
+            assert!(matches!(running, Some(None)), "etcd has ended: {running:?}");
+            assert!(Instant::now() < deadline, "etcd does not answer");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Right after its start etcd listens before it answers.
+    fn answers(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(self.member()) else { return false };
+        if self.tls.is_some() {
+            return true;
+        }
+        let mut answer = String::new();
+        stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout can be set");
+        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").is_ok()
+            && stream.read_to_string(&mut answer).is_ok()
+            && answer.contains("\"true\"")
     }
 }
 
@@ -91,9 +107,14 @@ impl Drop for Etcd {
     }
 }
 
+/// Ports nobody is given by the system: it gives out those from 32,768 on. A port of that kind would be free to
+/// others while etcd is killed, and a client that tries it again and again may even connect to itself.
 fn free_ports() -> (u16, u16) {
-    let listen = || TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    let (one, other) = (listen(), listen());
-    let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
-    (port(&one), port(&other))
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let mut free = std::iter::repeat_with(|| {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        10_000 + ((std::process::id() as usize * 37 + step) % 20_000) as u16
+    })
+    .filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    (free.next().expect("there is a free port"), free.next().expect("there is a free port"))
 }
