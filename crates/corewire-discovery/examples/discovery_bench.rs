@@ -42,11 +42,17 @@ fn main() {
             "shared-service" => {
                 (rounds(threads, time, &one_registry(|_| "service".into()), by_key) * 3, "op")
             }
-            "lookup" => (lookups(threads, time), "look-up"),
+            "lookup" => (lookups(threads, time, false), "look-up"),
             other => panic!("there is no mode {other}"),
         };
         let rate = operations as f64 / seconds;
         println!("{mode:15} {threads} threads {:8.2} M {unit}/s", rate / 1e6);
+        if mode == "lookup" {
+            println!(
+                "{mode:15} {threads} threads p99 {:5} ns, with the reading of the clock",
+                lookups(threads, time, true)
+            );
+        }
     }
 }
 
@@ -106,7 +112,8 @@ fn rounds(threads: usize, time: Duration, workers: &[Worker], round: fn(&Worker)
     })
 }
 
-fn lookups(threads: usize, time: Duration) -> u64 {
+/// Look-ups done within the time, or the 99th percentile of their latency in nanoseconds.
+fn lookups(threads: usize, time: Duration, latency: bool) -> u64 {
     const SERVICES: usize = 1_000;
     const ENDPOINTS: usize = 10;
     let registry = LocalRegistry::new();
@@ -133,24 +140,46 @@ fn lookups(threads: usize, time: Duration) -> u64 {
         });
         let end = Instant::now() + time;
         let readers: Vec<_> =
-            (0..threads).map(|seed| scope.spawn(move || read(registry, names, seed, end))).collect();
-        let done = readers.into_iter().map(|reader| reader.join().expect("no panic")).sum();
+            (0..threads).map(|seed| scope.spawn(move || read(registry, names, seed, end, latency))).collect();
+        let read: Vec<_> = readers.into_iter().map(|reader| reader.join().expect("no panic")).collect();
+        let mut latencies: Vec<u64> =
+            read.iter().flat_map(|(_, latencies)| latencies.iter().copied()).collect();
+        latencies.sort_unstable();
+        let done = match latencies.get(latencies.len() * 99 / 100) {
+            Some(p99) => *p99,
+            None => read.iter().map(|(done, _)| done).sum(),
+        };
         stop.store(true, Ordering::Relaxed);
         done
     })
 }
 
-fn read(registry: &LocalRegistry, names: &[String], seed: usize, end: Instant) -> u64 {
+fn read(
+    registry: &LocalRegistry,
+    names: &[String],
+    seed: usize,
+    end: Instant,
+    latency: bool,
+) -> (u64, Vec<u64>) {
     let mut lookup = registry.catalog().lookup();
-    let (mut random, mut done) = (seed as u64 + 1, 0);
+    let (mut random, mut done, mut latencies) = (seed as u64 + 1, 0, Vec::new());
+    let mut look_up = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let snapshot = lookup.snapshot(&names[(random >> 32) as usize % names.len()]);
+        let picked = (random >> 40) as usize % snapshot.len();
+        black_box(snapshot.get(picked).map(|endpoint| endpoint.weight()));
+    };
     while Instant::now() < end {
         for _ in 0..1024 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let snapshot = lookup.snapshot(&names[(random >> 32) as usize % names.len()]);
-            let picked = (random >> 40) as usize % snapshot.len();
-            black_box(snapshot.get(picked).map(|endpoint| endpoint.weight()));
+            if latency {
+                let start = Instant::now();
+                look_up();
+                latencies.push(start.elapsed().as_nanos() as u64);
+            } else {
+                look_up();
+            }
         }
         done += 1024;
     }
-    done
+    (done, latencies)
 }

@@ -190,7 +190,7 @@ impl Service {
         Expiry::Removed
     }
 
-    /// Instances present now, for sources that know only the whole list.
+    /// Begins a watch with the published snapshot.
     pub(crate) fn watch(self: &Arc<Self>, capacity: usize, limit: usize) -> Result<Watch, WatchError> {
         let mut state = lock(&self.state);
         if self.is_retired() {

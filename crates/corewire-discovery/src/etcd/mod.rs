@@ -3,6 +3,7 @@ mod keys;
 mod options;
 mod session;
 mod worker;
+mod writes;
 
 pub use options::{EtcdOptions, EtcdTls};
 

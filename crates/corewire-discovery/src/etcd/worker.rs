@@ -32,6 +32,7 @@ pub(super) fn spawn(
         book: Book::default(),
         absent: HashMap::new(),
         own_writes: HashMap::new(),
+        reached: false,
     };
     let thread = std::thread::Builder::new().name("corewire-etcd".into());
     thread.spawn(move || runtime.block_on(worker.run(started))).map_err(refused)?;
@@ -49,6 +50,8 @@ pub(super) struct Worker {
     pub(super) absent: HashMap<Key, Instant>,
     /// Revision of our last write to a key, until the watch has come so far; older events of the key are stale.
     pub(super) own_writes: HashMap<Key, i64>,
+    /// Whether the last attempt got as far as a connection.
+    pub(super) reached: bool,
     commands: UnboundedReceiver<Command>,
 }
 
@@ -59,6 +62,10 @@ pub(super) struct AllGone;
 /// How often etcd is looked for while it is away. Together with one round of requests this bounds the time to
 /// recover.
 const RETRY: Duration = Duration::from_millis(200);
+/// The same when etcd is there but does not do what it is asked: it may be overloaded, or may never do it.
+const RETRY_MAX: Duration = Duration::from_millis(800);
+/// A connection that held for so long was not part of the trouble before it.
+const GOOD_SESSION: Duration = Duration::from_secs(10);
 /// How often deadlines are looked at while there are any.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
@@ -66,7 +73,10 @@ impl Worker {
     async fn run(mut self, started: Started) {
         let mut started = Some(started);
         let mut last_failure = None;
+        let mut last_retry = RETRY / 2;
         loop {
+            self.reached = false;
+            let begun = Instant::now();
             let failure = match self.session(&mut started).await {
                 Ok(AllGone) => return,
                 Err(Failure(reason)) => reason,
@@ -83,15 +93,20 @@ impl Worker {
                 tracing::warn!(reason = %failure, "etcd is away; the last known endpoints are served");
             }
             last_failure = Some(failure);
-            if let Err(AllGone) = self.pause().await {
+            if begun.elapsed() > GOOD_SESSION {
+                last_retry = RETRY / 2;
+            }
+            let retry = if self.reached { (last_retry * 2).min(RETRY_MAX) } else { RETRY };
+            last_retry = retry;
+            if let Err(AllGone) = self.pause(retry).await {
                 return;
             }
         }
     }
 
     /// Waits for the next attempt; meanwhile commands are taken down and deadlines kept.
-    async fn pause(&mut self) -> Result<(), AllGone> {
-        let until = Instant::now() + RETRY;
+    async fn pause(&mut self, retry: Duration) -> Result<(), AllGone> {
+        let until = Instant::now() + retry;
         loop {
             let now = Instant::now();
             self.expire(now);
