@@ -145,6 +145,27 @@ impl Driver {
         each!(mut self, inner => inner.add_stream(socket))
     }
 
+    /// Watches a non-blocking datagram socket from now on; see [`udp`](crate::udp) for the calls that receive and send.
+    ///
+    /// # Errors
+    /// The kernel will not watch it.
+    pub fn add_datagram(&mut self, socket: Socket) -> io::Result<Token> {
+        each!(mut self, inner => inner.add_datagram(socket))
+    }
+
+    /// Tells [`Event::DatagramReadable`] once more: not all was received that was there.
+    pub fn read_again(&mut self, token: Token) {
+        each!(mut self, inner => inner.read_again(token));
+    }
+
+    /// Tells [`Event::DatagramWritable`] when the socket, which has just refused a datagram, takes one again.
+    ///
+    /// # Errors
+    /// The kernel will not watch it.
+    pub fn want_writable(&mut self, token: Token) -> io::Result<()> {
+        each!(mut self, inner => inner.want_writable(token))
+    }
+
     /// Waits for a connect that was begun ([`net::connect_tcp`](crate::net::connect_tcp)): ends in
     /// [`Event::Connected`] or [`Event::Failed`].
     ///

@@ -76,6 +76,17 @@ pub enum Event {
         /// The connection.
         token: Token,
     },
+    /// A datagram socket has datagrams (or an error) to receive. Told once: receive until there is nothing more, or
+    /// call [`read_again`](crate::Driver::read_again).
+    DatagramReadable {
+        /// The socket.
+        token: Token,
+    },
+    /// After [`want_writable`](crate::Driver::want_writable): the datagram socket takes datagrams again.
+    DatagramWritable {
+        /// The socket.
+        token: Token,
+    },
     /// The connection is lost (reset, refused, timed out by the kernel, …). Close it.
     Failed {
         /// The connection.

@@ -21,6 +21,7 @@ pub mod net;
 mod probe;
 mod readiness;
 mod table;
+pub mod udp;
 #[cfg(target_os = "linux")]
 mod uring;
 mod wake;

@@ -53,6 +53,7 @@ enum Role {
     Listener,
     Connecting,
     Stream,
+    Datagram,
 }
 
 /// One socket that has something to do, and what.
@@ -103,6 +104,19 @@ impl Readiness {
 
     pub(crate) fn add_connecting(&mut self, socket: Socket) -> io::Result<Token> {
         self.register(socket, Role::Connecting, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    pub(crate) fn add_datagram(&mut self, socket: Socket) -> io::Result<Token> {
+        self.register(socket, Role::Datagram, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    pub(crate) fn read_again(&mut self, token: Token) {
+        self.ready.push_back(Ready { token, readable: true, writable: false, closed: false });
+    }
+
+    pub(crate) fn want_writable(&mut self, token: Token) -> io::Result<()> {
+        self.table.get_mut(token).ok_or_else(net::not_open)?.wants_room = true;
+        Ok(())
     }
 
     fn register(&mut self, socket: Socket, role: Role, interest: Interest) -> io::Result<Token> {
@@ -208,15 +222,20 @@ impl Readiness {
             Role::Listener => return self.accept(token),
             Role::Connecting if ready.writable => return Some(self.finish_connect(ready)),
             Role::Connecting => return None,
-            Role::Stream => {}
+            Role::Stream | Role::Datagram => {}
         }
+        let is_datagram = io.role == Role::Datagram;
         if ready.writable {
             ready.writable = false;
             if std::mem::take(&mut io.wants_room) {
                 if ready.readable {
                     self.ready.push_front(ready);
                 }
-                return Some(Event::Writable { token });
+                return Some(if is_datagram {
+                    Event::DatagramWritable { token }
+                } else {
+                    Event::Writable { token }
+                });
             }
         }
         if !ready.readable || io.ended {
@@ -225,6 +244,9 @@ impl Readiness {
         if io.paused {
             io.edge_kept = true;
             return None;
+        }
+        if is_datagram {
+            return Some(Event::DatagramReadable { token });
         }
         match self.arena.receive(&io.socket) {
             Ok(None) => None,

@@ -79,6 +79,8 @@ struct Io {
     poll_out_armed: bool,
     /// Direct path: the peer has closed its half; what is left is to be read to the end.
     peer_closed: bool,
+    /// Datagrams: in the list of sockets that may have some.
+    listed: bool,
     /// The end, or the error that ended it, was reported.
     ended: bool,
     /// Grows with full buffers, shrinks with others: see [`Io::note_chunk`].
@@ -91,6 +93,7 @@ enum Role {
     Listener,
     Connecting,
     Stream,
+    Datagram,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,12 +114,13 @@ impl Io {
         Self {
             socket,
             role,
-            path: ReceivePath::Buffers,
+            path: if role == Role::Datagram { ReceivePath::Direct } else { ReceivePath::Buffers },
             armed: false,
             cancelling: false,
             paused: false,
             poll_out_armed: false,
             peer_closed: false,
+            listed: false,
             ended: false,
             fullness: 0,
             small_in_a_row: 0,
@@ -208,6 +212,22 @@ impl Uring {
 
     pub(crate) fn add_connecting(&mut self, socket: Socket) -> io::Result<Token> {
         self.add(socket, Role::Connecting)
+    }
+
+    pub(crate) fn add_datagram(&mut self, socket: Socket) -> io::Result<Token> {
+        self.add(socket, Role::Datagram)
+    }
+
+    pub(crate) fn read_again(&mut self, token: Token) {
+        let Some(io) = self.table.get_mut(token) else { return };
+        if !std::mem::replace(&mut io.listed, true) {
+            self.readable.push_back(token);
+        }
+    }
+
+    pub(crate) fn want_writable(&mut self, token: Token) -> io::Result<()> {
+        self.table.get(token).ok_or_else(net::not_open)?;
+        self.arm_poll_out(token)
     }
 
     fn add(&mut self, socket: Socket, role: Role) -> io::Result<Token> {
@@ -368,7 +388,11 @@ impl Uring {
             io.cancelling = false;
         }
         if io.path == ReceivePath::Direct && !io.paused {
-            self.readable.push_back(token);
+            // A datagram socket is polled for each datagram: once in the list is enough.
+            let is_listed = std::mem::replace(&mut io.listed, true);
+            if io.role != Role::Datagram || !is_listed {
+                self.readable.push_back(token);
+            }
         }
         if !more {
             self.rearm(token);
@@ -379,6 +403,10 @@ impl Uring {
     fn receive_directly(&mut self, token: Token) -> Option<Event> {
         let buffer_size = self.buffer_size;
         let io = self.table.get_mut(token)?;
+        io.listed = false;
+        if io.role == Role::Datagram {
+            return (!io.paused).then_some(Event::DatagramReadable { token });
+        }
         if io.paused || io.ended || io.path != ReceivePath::Direct {
             return None;
         }
@@ -411,6 +439,9 @@ impl Uring {
     fn polled_out(&mut self, token: Token) -> Option<Event> {
         let io = self.table.get_mut(token)?;
         io.poll_out_armed = false;
+        if io.role == Role::Datagram {
+            return Some(Event::DatagramWritable { token });
+        }
         if io.role != Role::Connecting {
             return Some(Event::Writable { token });
         }
@@ -498,7 +529,7 @@ impl Uring {
         self.ring.push(&entry.user_data(operation.user_data(token)))?;
         io.armed = true;
         self.in_flight += 1;
-        if operation == Operation::PollIn {
+        if operation == Operation::PollIn && !std::mem::replace(&mut io.listed, true) {
             // Bytes may have come before the poll.
             self.readable.push_back(token);
         }

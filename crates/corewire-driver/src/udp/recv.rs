@@ -1,0 +1,306 @@
+//! Receiving many datagrams with one system call.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use bytes::{Bytes, BytesMut};
+use socket2::Socket;
+
+use super::address::{self, Storage};
+use super::control::{self, Control};
+use super::{Ecn, UdpError};
+
+/// Takes datagrams from a socket, many at a time, into memory that is used again and again.
+///
+/// ```
+/// use corewire_driver::udp::{RecvBatch, UdpOptions, open};
+///
+/// let options = UdpOptions::default();
+/// let here = open("127.0.0.1:0".parse().unwrap(), &options)?;
+/// let peer = open("127.0.0.1:0".parse().unwrap(), &options)?;
+/// peer.send_to(b"hello", &here.local_addr()?)?;
+///
+/// let mut batch = RecvBatch::new();
+/// assert_eq!(batch.recv(&here)?, 1);
+/// let datagram = batch.datagrams().next().unwrap();
+/// assert_eq!(datagram.payload(), b"hello");
+/// assert_eq!(datagram.from(), peer.local_addr()?.as_socket());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RecvBatch {
+    /// All slots in one piece, filled with something from the start.
+    memory: Bytes,
+    slot: usize,
+    metas: Vec<Meta>,
+    scratch: Vec<Scratch>,
+    headers: Vec<libc::mmsghdr>,
+    drops: u32,
+}
+
+/// What the kernel writes beside one message's bytes.
+struct Scratch {
+    name: Storage,
+    control: Control,
+    iovec: libc::iovec,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Meta {
+    from: Option<SocketAddr>,
+    len: usize,
+    full_len: usize,
+    segment_size: usize,
+    traffic_class: u8,
+    destination: Option<IpAddr>,
+    interface: Option<u32>,
+}
+
+impl RecvBatch {
+    /// Messages that one call takes by default.
+    pub const MESSAGES: usize = 32;
+    /// The longest message that is received whole by default, in bytes: any datagram, and any run of joined ones.
+    pub const MESSAGE_LEN: usize = 65_535;
+    /// Slots do not lie at multiples of a power of two, or their beginnings would all fall into the same few lines
+    /// of the cache.
+    const STAGGER: usize = 33 * 64;
+
+    /// A batch of the default size, 2 MiB. Memory that is never written to takes none of the machine's.
+    pub fn new() -> Self {
+        Self::with_size(Self::MESSAGES, Self::MESSAGE_LEN)
+    }
+
+    /// A batch for this many messages of this length in bytes (each 1 at least). With joined datagrams (GRO) a message
+    /// is a run of them, which needs [`MESSAGE_LEN`](Self::MESSAGE_LEN).
+    pub fn with_size(messages: usize, message_len: usize) -> Self {
+        let (messages, slot) = (messages.clamp(1, 1024), message_len.clamp(1, 1 << 20));
+        let mut batch = Self {
+            memory: Bytes::new(),
+            slot,
+            metas: Vec::with_capacity(messages),
+            scratch: Vec::with_capacity(messages),
+            headers: Vec::with_capacity(messages),
+            drops: 0,
+        };
+        batch.memory = batch.new_memory(messages);
+        for _ in 0..messages {
+            batch.scratch.push(Scratch {
+                name: MaybeUninit::uninit(),
+                control: Control::EMPTY,
+                iovec: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
+            });
+            // SAFETY: a header of zeroes is one that points to nothing.
+            batch.headers.push(unsafe { std::mem::zeroed() });
+        }
+        batch
+    }
+
+    fn stride(&self) -> usize {
+        self.slot + Self::STAGGER
+    }
+
+    fn new_memory(&self, messages: usize) -> Bytes {
+        let mut memory = BytesMut::zeroed(self.stride() * messages + 1);
+        // Splitting makes it countable from the start; otherwise each batch would allocate a counter.
+        drop(memory.split_off(self.stride() * messages));
+        memory.freeze()
+    }
+
+    /// Receives what is there, up to the size of the batch, and says how many messages that was (of joined datagrams
+    /// each is several). What an earlier call received is forgotten.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing is there; otherwise what the kernel says, such as an earlier datagram that was refused:
+    /// the socket goes on.
+    pub fn recv(&mut self, socket: &Socket) -> io::Result<usize> {
+        self.metas.clear();
+        let messages = self.headers.len();
+        let memory = std::mem::take(&mut self.memory);
+        let mut memory = match memory.try_into_mut() {
+            Ok(memory) => memory,
+            // Somebody keeps a part of it.
+            Err(_kept) => self.new_memory(messages).try_into_mut().unwrap_or_default(),
+        };
+        let received = self.recv_into(socket, &mut memory);
+        self.memory = memory.freeze();
+        received
+    }
+
+    fn recv_into(&mut self, socket: &Socket, memory: &mut BytesMut) -> io::Result<usize> {
+        let (stride, slot) = (self.stride(), self.slot);
+        assert!(memory.len() >= stride * self.headers.len(), "the memory was made for this batch");
+        let places = memory.chunks_exact_mut(stride).zip(&mut self.scratch);
+        for (header, (place, scratch)) in self.headers.iter_mut().zip(places) {
+            scratch.iovec = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: slot };
+            let message = &mut header.msg_hdr;
+            message.msg_name = scratch.name.as_mut_ptr().cast();
+            message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            message.msg_iov = &raw mut scratch.iovec;
+            message.msg_iovlen = 1;
+            message.msg_control = scratch.control.0.as_mut_ptr().cast();
+            message.msg_controllen = Control::LEN as _;
+            message.msg_flags = 0;
+        }
+        let count = receive(socket, &mut self.headers)?;
+        for (header, scratch) in self.headers[..count].iter().zip(&self.scratch) {
+            // SAFETY: the kernel has filled in the first `count` headers.
+            let control = unsafe { control::read(&header.msg_hdr) };
+            if let Some(drops) = control.drops {
+                self.drops = drops;
+            }
+            let full_len = header.msg_len as usize;
+            self.metas.push(Meta {
+                from: address::read(&scratch.name, header.msg_hdr.msg_namelen),
+                len: full_len.min(slot),
+                full_len,
+                segment_size: control.segment_size,
+                traffic_class: control.traffic_class,
+                destination: control.destination,
+                interface: control.interface,
+            });
+        }
+        Ok(count)
+    }
+
+    /// The datagrams that the last call received, joined ones one by one.
+    pub fn datagrams(&self) -> Datagrams<'_> {
+        Datagrams { batch: self, message: 0, at: 0 }
+    }
+
+    /// The datagrams that the socket of the last call has dropped for want of room since it was opened, as far as
+    /// datagrams received since have told ([`UdpOptions::count_drops`](super::UdpOptions::count_drops)).
+    pub const fn drops(&self) -> u32 {
+        self.drops
+    }
+
+    /// The last call filled the batch: there may be more.
+    pub fn is_full(&self) -> bool {
+        self.metas.len() == self.headers.len()
+    }
+}
+
+impl Default for RecvBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for RecvBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecvBatch").field("messages", &self.metas.len()).finish_non_exhaustive()
+    }
+}
+
+fn receive(socket: &Socket, headers: &mut [libc::mmsghdr]) -> io::Result<usize> {
+    // With MSG_TRUNC the length is that of the datagram, not of the room for it.
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    loop {
+        // SAFETY: each header points to memory that is not used otherwise and lives through the call.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                headers.len() as libc::c_uint,
+                flags as _,
+                std::ptr::null_mut(),
+            )
+        };
+        if count >= 0 {
+            return Ok(count as usize);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// One datagram that has arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Datagram<'a> {
+    meta: &'a Meta,
+    payload: &'a [u8],
+    memory: &'a Bytes,
+}
+
+impl<'a> Datagram<'a> {
+    /// The payload; cut off if [`is_truncated`](Self::is_truncated).
+    #[inline]
+    pub const fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Who sent it; `None` if the kernel does not tell.
+    #[inline]
+    pub const fn from(&self) -> Option<SocketAddr> {
+        self.meta.from
+    }
+
+    /// It was longer than the room for it: the rest is lost.
+    pub const fn is_truncated(&self) -> bool {
+        self.meta.full_len > self.meta.len
+    }
+
+    /// How long it was when it arrived, in bytes. (Of joined datagrams that were truncated: how long the run was.)
+    pub const fn full_len(&self) -> usize {
+        if self.is_truncated() { self.meta.full_len } else { self.payload.len() }
+    }
+
+    /// The address that it was sent to ([`UdpOptions::packet_info`](super::UdpOptions::packet_info)).
+    pub const fn destination(&self) -> Option<IpAddr> {
+        self.meta.destination
+    }
+
+    /// The index of the interface that it came by ([`UdpOptions::packet_info`](super::UdpOptions::packet_info)).
+    pub const fn interface(&self) -> Option<u32> {
+        self.meta.interface
+    }
+
+    /// Its congestion mark ([`UdpOptions::ecn`](super::UdpOptions::ecn)).
+    pub const fn ecn(&self) -> Ecn {
+        Ecn::from_bits(self.meta.traffic_class)
+    }
+
+    /// The payload as a handle that can be kept. It keeps the memory of the whole batch (2 MiB by default) until it is
+    /// dropped: copy what is kept for long.
+    #[inline]
+    pub fn to_bytes(&self) -> Bytes {
+        self.memory.slice_ref(self.payload)
+    }
+}
+
+/// Iterates over datagrams; see [`RecvBatch::datagrams`].
+#[derive(Debug, Clone)]
+pub struct Datagrams<'a> {
+    batch: &'a RecvBatch,
+    message: usize,
+    at: usize,
+}
+
+impl<'a> Iterator for Datagrams<'a> {
+    type Item = Datagram<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Datagram<'a>> {
+        let meta = self.batch.metas.get(self.message)?;
+        let begin = self.message * self.batch.stride();
+        let (from, len) = match meta.segment_size {
+            0 => (0, meta.len),
+            size => (self.at, size.min(meta.len - self.at)),
+        };
+        self.at = from + len;
+        if self.at >= meta.len {
+            (self.message, self.at) = (self.message + 1, 0);
+        }
+        let payload = &self.batch.memory[begin + from..begin + from + len];
+        Some(Datagram { meta, payload, memory: &self.batch.memory })
+    }
+}
+
+/// What the kernel says about receiving, sorted.
+impl From<io::Error> for UdpError {
+    fn from(error: io::Error) -> Self {
+        Self::from_io(error, 0, None)
+    }
+}

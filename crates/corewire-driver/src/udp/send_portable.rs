@@ -1,0 +1,24 @@
+//! One datagram a call, where the system has nothing better.
+
+use std::io;
+
+use socket2::{SockAddr, Socket};
+
+use super::send::Entry;
+
+#[derive(Debug, Default)]
+pub(super) struct Sender;
+
+impl Sender {
+    pub(super) const CAN_JOIN: bool = false;
+
+    pub(super) fn send(&mut self, socket: &Socket, data: &[u8], entries: &[Entry]) -> io::Result<usize> {
+        let Some(entry) = entries.first() else { return Ok(0) };
+        let payload = &data[entry.start..entry.start + entry.len];
+        match entry.to {
+            Some(to) => socket.send_to(payload, &SockAddr::from(to))?,
+            None => socket.send(payload)?,
+        };
+        Ok(1)
+    }
+}
