@@ -23,6 +23,16 @@ pub enum SendError {
         /// The limit in force, [`ConnectionOptions::queue_limit`](crate::ConnectionOptions::queue_limit).
         limit: usize,
     },
+    /// No datagram can carry so much.
+    #[error(
+        "{len} bytes do not fit a datagram, which carries at most {max}: send less at a time, or use tcp or kcp"
+    )]
+    TooLong {
+        /// Bytes with the codec's header.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
 }
 
 impl From<SendError> for io::Error {
@@ -30,6 +40,7 @@ impl From<SendError> for io::Error {
         let kind = match error {
             SendError::Closed => io::ErrorKind::NotConnected,
             SendError::QueueFull { .. } => io::ErrorKind::WouldBlock,
+            SendError::TooLong { .. } => io::ErrorKind::InvalidInput,
         };
         Self::new(kind, error)
     }

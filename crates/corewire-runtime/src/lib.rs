@@ -51,6 +51,7 @@ mod stream;
 mod task;
 mod time;
 pub mod timer_wheel;
+pub mod udp;
 mod worker;
 
 pub use conn::{CloseReason, Connection, ConnectionOptions};

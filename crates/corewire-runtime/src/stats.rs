@@ -53,6 +53,12 @@ counters! {
     sends,
     /// Bytes that the kernel took.
     sent_bytes,
+    /// Datagrams received.
+    datagrams_received,
+    /// Datagrams that the kernel took.
+    datagrams_sent,
+    /// Datagrams that the kernel refused, each told to its socket's owner.
+    datagrams_refused,
     /// Handlers and tasks that panicked.
     panics,
     /// Accepts that failed for want of a resource.

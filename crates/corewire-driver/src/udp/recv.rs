@@ -165,7 +165,24 @@ impl RecvBatch {
 
     /// The datagrams that the last call received, joined ones one by one.
     pub fn datagrams(&self) -> Datagrams<'_> {
-        Datagrams { batch: self, message: 0, at: 0 }
+        Datagrams { batch: self, cursor: Cursor::default() }
+    }
+
+    /// The datagram at the cursor, which moves on; `None` at the end.
+    #[inline]
+    pub fn next_at(&self, cursor: &mut Cursor) -> Option<Datagram<'_>> {
+        let meta = self.metas.get(cursor.message)?;
+        let begin = cursor.message * self.stride();
+        let (from, len) = match meta.segment_size {
+            0 => (0, meta.len),
+            size => (cursor.at, size.min(meta.len - cursor.at)),
+        };
+        cursor.at = from + len;
+        if cursor.at >= meta.len {
+            (cursor.message, cursor.at) = (cursor.message + 1, 0);
+        }
+        let payload = &self.memory[begin + from..begin + from + len];
+        Some(Datagram { meta, payload, memory: &self.memory })
     }
 
     /// The datagrams that the socket of the last call has dropped for want of room since it was opened, as far as
@@ -274,6 +291,12 @@ impl<'a> Datagram<'a> {
 #[derive(Debug, Clone)]
 pub struct Datagrams<'a> {
     batch: &'a RecvBatch,
+    cursor: Cursor,
+}
+
+/// A place in a [`RecvBatch`]; the default is its beginning.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cursor {
     message: usize,
     at: usize,
 }
@@ -283,18 +306,7 @@ impl<'a> Iterator for Datagrams<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Datagram<'a>> {
-        let meta = self.batch.metas.get(self.message)?;
-        let begin = self.message * self.batch.stride();
-        let (from, len) = match meta.segment_size {
-            0 => (0, meta.len),
-            size => (self.at, size.min(meta.len - self.at)),
-        };
-        self.at = from + len;
-        if self.at >= meta.len {
-            (self.message, self.at) = (self.message + 1, 0);
-        }
-        let payload = &self.batch.memory[begin + from..begin + from + len];
-        Some(Datagram { meta, payload, memory: &self.batch.memory })
+        self.batch.next_at(&mut self.cursor)
     }
 }
 

@@ -57,7 +57,14 @@ impl RecvBatch {
 
     /// The datagrams that the last call received.
     pub fn datagrams(&self) -> Datagrams<'_> {
-        Datagrams { left: self.received.iter() }
+        Datagrams { batch: self, cursor: Cursor::default() }
+    }
+
+    /// The datagram at the cursor, which moves on; `None` at the end.
+    pub fn next_at(&self, cursor: &mut Cursor) -> Option<Datagram<'_>> {
+        let (from, bytes) = self.received.get(cursor.0)?;
+        cursor.0 += 1;
+        Some(Datagram { from: *from, bytes })
     }
 
     /// Not told on this system: 0.
@@ -129,14 +136,19 @@ impl<'a> Datagram<'a> {
 /// Iterates over datagrams; see [`RecvBatch::datagrams`].
 #[derive(Debug, Clone)]
 pub struct Datagrams<'a> {
-    left: std::slice::Iter<'a, (Option<SocketAddr>, Bytes)>,
+    batch: &'a RecvBatch,
+    cursor: Cursor,
 }
+
+/// A place in a [`RecvBatch`]; the default is its beginning.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cursor(usize);
 
 impl<'a> Iterator for Datagrams<'a> {
     type Item = Datagram<'a>;
 
     fn next(&mut self) -> Option<Datagram<'a>> {
-        self.left.next().map(|(from, bytes)| Datagram { from: *from, bytes })
+        self.batch.next_at(&mut self.cursor)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::options::ConnectionOptions;
 use super::reason::CloseReason;
 use crate::error::SendError;
 use crate::protocol::Protocol;
+use crate::udp::Carried;
 use crate::worker::Core;
 
 /// A handle on a connection of this worker. Cheap to clone; outliving the connection it does no harm.
@@ -20,6 +22,17 @@ use crate::worker::Core;
 pub struct Connection {
     pub(crate) core: Rc<Core>,
     pub(crate) token: Token,
+    /// What stands in for a socket of its own.
+    pub(crate) carried: Option<Rc<Carried>>,
+}
+
+/// Leaves the function with what a connection without a socket of its own answers.
+macro_rules! carried {
+    ($self:ident, $carried:ident => $answer:expr) => {
+        if let Some($carried) = &$self.carried {
+            return $answer;
+        }
+    };
 }
 
 impl Connection {
@@ -56,6 +69,7 @@ impl Connection {
     /// The connection is closed, or its queue is at the limit; nothing was taken.
     #[inline]
     pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
+        carried!(self, carried => carried.send([bytes, &[], &[]]));
         self.core.send(self.token, [bytes, &[], &[]])
     }
 
@@ -65,6 +79,7 @@ impl Connection {
     /// As [`send`](Self::send).
     #[inline]
     pub fn send_parts(&self, parts: [&[u8]; 3]) -> Result<(), SendError> {
+        carried!(self, carried => carried.send(parts));
         self.core.send(self.token, parts)
     }
 
@@ -73,6 +88,7 @@ impl Connection {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_bytes(&self, bytes: Bytes) -> Result<(), SendError> {
+        carried!(self, carried => carried.send([&bytes, &[], &[]]));
         self.core.send_bytes(self.token, &[], bytes)
     }
 
@@ -81,6 +97,7 @@ impl Connection {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_head_and_bytes(&self, head: &[u8], bytes: Bytes) -> Result<(), SendError> {
+        carried!(self, carried => carried.send([head, &bytes, &[]]));
         self.core.send_bytes(self.token, head, bytes)
     }
 
@@ -90,6 +107,7 @@ impl Connection {
     /// The connection is closed; nothing was taken.
     #[inline]
     pub fn poll_send(&self, parts: [&[u8]; 3], context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        carried!(self, carried => carried.poll_send(parts, context));
         self.core.poll_send(self.token, parts, context)
     }
 
@@ -101,6 +119,7 @@ impl Connection {
     /// The connection is closed.
     #[inline]
     pub fn poll_send_ready(&self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        carried!(self, carried => carried.poll_send_ready(context));
         self.core.poll_send_ready(self.token, context)
     }
 
@@ -109,11 +128,13 @@ impl Connection {
     /// # Errors
     /// The connection is closed.
     pub fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        carried!(self, carried => carried.poll_flushed(context));
         self.core.poll_flushed(self.token, context)
     }
 
     /// Bytes queued to send.
     pub fn queued(&self) -> usize {
+        carried!(self, carried => carried.queued());
         self.core.with_conn(self.token, |conn| conn.out.len()).unwrap_or(0)
     }
 
@@ -124,47 +145,67 @@ impl Connection {
 
     /// Closes once what is queued has been sent, giving the reason that [`Protocol::on_closed`] gets.
     pub fn close_with(&self, reason: CloseReason) {
+        carried!(self, carried => carried.close_with(reason));
         self.core.begin_close(self.token, reason);
     }
 
     /// Calls [`Protocol::on_shutdown`]. Does nothing from within a call of this connection's own protocol.
     pub fn shut_down(&self) {
+        carried!(self, carried => carried.shut_down());
         self.core.call_shutdown(self.token);
     }
 
     /// Closes at once; what is queued is dropped.
     pub fn abort(&self, reason: CloseReason) {
+        carried!(self, carried => carried.abort(reason));
         self.core.abort(self.token, reason);
     }
 
     /// Tells the peer, once what is queued has been sent, that nothing more follows; receiving goes on.
     pub fn shutdown_write(&self) {
+        carried!(self, carried => carried.shutdown_write());
         self.core.shutdown_write(self.token);
     }
 
     /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back by its full window.
     pub fn pause_receive(&self) {
+        carried!(self, carried => carried.set_paused(true));
         self.core.set_paused(self.token, |conn| conn.paused_by_user = true);
     }
 
     /// Receives again.
     pub fn resume_receive(&self) {
+        carried!(self, carried => carried.set_paused(false));
         self.core.set_paused(self.token, |conn| conn.paused_by_user = false);
     }
 
     /// Calls [`Protocol::on_timer`] after `delay`; `None` calls it off. There is one timer a connection.
     pub fn set_timer(&self, delay: Option<Duration>) {
+        carried!(self, carried => carried.set_timer(delay));
         self.core.set_protocol_timer(self.token, delay);
     }
 
     /// The connection has neither ended nor been told to.
     pub fn is_open(&self) -> bool {
+        carried!(self, carried => carried.is_open());
         self.core.with_conn(self.token, |conn| conn.closing.is_none()).unwrap_or(false)
     }
 
     /// Looks at the socket, for its addresses and options. `None` when the connection is gone.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
+        carried!(self, carried => carried.with_socket(look));
         self.core.with_socket(self.token, look)
+    }
+
+    /// The peer's address; `None` on Unix-domain sockets and when the connection is gone.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        carried!(self, carried => carried.peer_addr());
+        self.with_socket(|socket| socket.peer_addr().ok()?.as_socket()).flatten()
+    }
+
+    /// What is sent goes in datagrams, one for each send, and may be lost.
+    pub fn is_datagram(&self) -> bool {
+        self.carried.as_ref().is_some_and(|carried| carried.is_datagram())
     }
 
     /// A number that changes from tick to tick: what happens under the same one happens before any task runs.

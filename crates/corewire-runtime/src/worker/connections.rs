@@ -35,7 +35,7 @@ impl Core {
             conn.idle_timer = Some(self.add_timer(idle, TimerAction::Idle(token)));
         }
         self.conns.borrow_mut().insert(conn);
-        let connection = Connection { core: self.clone(), token };
+        let connection = Connection { core: self.clone(), token, carried: None };
         if !connecting {
             self.call(token, |protocol, connection| protocol.on_open(connection));
         }
@@ -47,7 +47,7 @@ impl Core {
     fn call(self: &Rc<Self>, token: Token, call: impl FnOnce(&mut dyn Protocol, &Connection)) {
         let taken = self.with_conn(token, |conn| conn.protocol.take());
         let Some(Some(mut protocol)) = taken else { return };
-        let connection = Connection { core: self.clone(), token };
+        let connection = Connection { core: self.clone(), token, carried: None };
         let outcome = guarded(|| call(&mut *protocol, &connection));
         let mut conns = self.conns.borrow_mut();
         let Some(conn) = conns.get_mut(token) else { return };
@@ -72,7 +72,7 @@ impl Core {
             if conn.closing.is_some() { None } else { conn.protocol.take() }
         });
         let Some(Some(mut protocol)) = taken else { return };
-        let connection = Connection { core: self.clone(), token };
+        let connection = Connection { core: self.clone(), token, carried: None };
         let outcome = guarded(|| protocol.on_received(&connection, data));
         let mut conns = self.conns.borrow_mut();
         let Some(conn) = conns.get_mut(token) else { return };
@@ -252,7 +252,7 @@ impl Core {
             conn.waiting.drain(..).for_each(std::task::Waker::wake);
             let reason = conn.closing.take().unwrap_or(CloseReason::Local);
             if let Some(mut protocol) = conn.protocol.take() {
-                let connection = Connection { core: self.clone(), token };
+                let connection = Connection { core: self.clone(), token, carried: None };
                 let told = guarded(|| {
                     protocol.on_closed(&connection, &reason);
                     drop(protocol);

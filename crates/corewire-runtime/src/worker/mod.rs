@@ -25,6 +25,7 @@ use crate::listen::AfterAccept;
 use crate::mailbox::Mailbox;
 use crate::stats::{Counters, PublishedCounters};
 use crate::timer_wheel::{TimerKey, TimerWheel};
+use crate::udp::{Carried, CarriedTimer, UdpPart};
 
 /// Names a worker of this process, whichever runtime it belongs to; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,6 +79,10 @@ pub(crate) enum TimerAction {
     Protocol(Token),
     /// A listener that failed to accept tries again.
     ResumeAccept(Token),
+    /// [`UdpProtocol::on_timer`](crate::udp::UdpProtocol::on_timer).
+    Udp(Token),
+    /// Of a connection without a socket of its own.
+    Carried(std::rc::Weak<Carried>, CarriedTimer),
 }
 
 /// A worker's state. Everything is behind a cell of its own, and no cell is held while user code runs.
@@ -96,6 +101,7 @@ pub(crate) struct Core {
     pub(crate) ready: RefCell<VecDeque<Runnable>>,
     /// Wakers of the tasks that live, so that shutdown can drop them here, where they belong.
     pub(crate) tasks: RefCell<Slab<Waker>>,
+    pub(crate) udp: UdpPart,
     pub(crate) counters: Counters,
     /// Bytes that this tick's tasks have sent before its end; bounds what one task sends in a turn.
     pub(crate) sent_in_tick: Cell<usize>,
@@ -138,6 +144,7 @@ impl Core {
             timers: RefCell::new(TimerWheel::new(0)),
             ready: RefCell::default(),
             tasks: RefCell::default(),
+            udp: UdpPart::default(),
             counters: Counters::default(),
             sent_in_tick: Cell::new(0),
             stop: Cell::new(false),

@@ -40,8 +40,10 @@ impl Core {
         self.run_ready();
         self.fire_timers();
         self.flush_dirty();
+        self.flush_udp();
         self.call_drained();
         self.bury_doomed();
+        self.bury_udp();
         self.counters.publish(&self.shared.counters);
     }
 
@@ -51,6 +53,7 @@ impl Core {
             || !self.dirty.borrow().is_empty()
             || !self.doomed.borrow().is_empty()
             || !self.drained.borrow().is_empty()
+            || self.udp.has_work()
             || self.driver.borrow().has_pending();
         if work_left {
             return Some(Duration::ZERO);
@@ -72,6 +75,8 @@ impl Core {
             let Some(event) = event else { return };
             match event {
                 Event::Received { token, data } => self.received(token, data),
+                Event::DatagramReadable { token } => self.udp_readable(token),
+                Event::DatagramWritable { token } => self.udp_writable(token),
                 Event::Writable { token } => self.writable(token),
                 Event::ReadClosed { token } => self.read_closed(token),
                 Event::Accepted { listener, socket } => self.accepted(listener, socket),
@@ -115,6 +120,10 @@ impl Core {
                 TimerAction::Idle(token) => self.check_idle(token),
                 TimerAction::CloseTimeout(token) => self.close_timed_out(token),
                 TimerAction::Protocol(token) => self.call_timer(token),
+                TimerAction::Udp(token) => self.udp_timer(token),
+                TimerAction::Carried(carried, timer) => {
+                    carried.upgrade().into_iter().for_each(|it| it.fire(timer))
+                }
                 TimerAction::ResumeAccept(token) => self.driver.borrow_mut().resume_accept(token),
             }
         }
@@ -138,6 +147,7 @@ impl Core {
                 self.abort(token, CloseReason::Shutdown);
             }
             self.bury_doomed();
+            self.end_udp();
             // A woken task is dropped here instead of run.
             let tasks: Vec<_> = self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
             tasks.into_iter().for_each(std::task::Waker::wake);

@@ -1,0 +1,345 @@
+//! A worker's datagram sockets: calling their protocols, sending what is queued, ending them.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::task::Waker;
+use std::time::Duration;
+
+use corewire_driver::udp::{Flushed, RecvBatch, SendBatch, UdpError, UdpOptions};
+use corewire_driver::{Socket, Token};
+
+use super::carried::Carried;
+use super::port::{UdpPort, UdpProtocol};
+use crate::panic::guarded;
+use crate::stats::Counters;
+use crate::timer_wheel::TimerKey;
+use crate::worker::{Core, TimerAction};
+
+/// Batches that one socket receives before the others have their turn.
+const BATCHES_IN_A_ROW: usize = 4;
+/// Bytes queued at which they leave at once, while they are in cache.
+const FLUSH_AT: usize = 128 * 1024;
+
+/// The datagram side of a worker. Everything is behind a cell of its own, and no cell is held while user code runs.
+#[derive(Default)]
+pub(crate) struct UdpPart {
+    sockets: RefCell<Vec<Option<Box<Sock>>>>,
+    live: Cell<usize>,
+    /// Sockets with something to send, to tell or to end.
+    dirty: RefCell<Vec<Token>>,
+    /// Where sockets with a protocol receive; one for all, so that it stays in cache.
+    batch: RefCell<Option<RecvBatch>>,
+    pub(super) doomed: RefCell<Vec<Rc<Carried>>>,
+    pub(super) carried: RefCell<slab::Slab<std::rc::Weak<Carried>>>,
+}
+
+pub(crate) struct Sock {
+    token: Token,
+    kind: Use,
+    pub(super) out: SendBatch,
+    dirty: bool,
+    pub(super) blocked: bool,
+    was_blocked: bool,
+    pub(super) closing: bool,
+    pub(super) drops: u32,
+    timer: Option<TimerKey>,
+    error: Option<UdpError>,
+}
+
+/// Who uses a socket.
+pub(super) enum Use {
+    /// A protocol; absent while it is being called.
+    Push(Option<Box<dyn UdpProtocol>>),
+    /// Tasks that wait to receive, and to send.
+    Pull { readers: Vec<Waker>, writers: Vec<Waker> },
+}
+
+impl UdpPart {
+    pub(super) fn with<R>(&self, token: Token, look: impl FnOnce(&mut Sock) -> R) -> Option<R> {
+        let mut sockets = self.sockets.borrow_mut();
+        let sock = sockets.get_mut(token.index())?.as_deref_mut().filter(|sock| sock.token == token)?;
+        Some(look(sock))
+    }
+
+    fn list(&self, sock: &mut Sock) {
+        if !std::mem::replace(&mut sock.dirty, true) {
+            self.dirty.borrow_mut().push(sock.token);
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.dirty.borrow().is_empty() || !self.doomed.borrow().is_empty()
+    }
+
+    /// Remembers a task that waits to receive or to send.
+    pub(super) fn wait(&self, token: Token, to_send: bool, waker: &Waker) {
+        self.with(token, |sock| {
+            let Use::Pull { readers, writers } = &mut sock.kind else { return };
+            let waiting = if to_send { writers } else { readers };
+            if !waiting.iter().any(|other| other.will_wake(waker)) {
+                waiting.push(waker.clone());
+            }
+        });
+    }
+}
+
+impl Core {
+    pub(super) fn add_udp(&self, socket: Socket, options: &UdpOptions, kind: Use) -> io::Result<Token> {
+        let token = self.driver.borrow_mut().add_datagram(socket)?;
+        let sock = Sock {
+            token,
+            kind,
+            out: SendBatch::new(options.segment),
+            dirty: false,
+            blocked: false,
+            was_blocked: false,
+            closing: false,
+            drops: 0,
+            timer: None,
+            error: None,
+        };
+        let mut sockets = self.udp.sockets.borrow_mut();
+        if token.index() >= sockets.len() {
+            sockets.resize_with(token.index() + 1, || None);
+        }
+        sockets[token.index()] = Some(Box::new(sock));
+        self.udp.live.set(self.udp.live.get() + 1);
+        Ok(token)
+    }
+
+    /// Calls the protocol of a socket; a panic closes it. Gives whether there was one to call.
+    fn call_udp(self: &Rc<Self>, token: Token, call: impl FnOnce(&mut dyn UdpProtocol, &UdpPort)) -> bool {
+        let taken = self.udp.with(token, |sock| match &mut sock.kind {
+            Use::Push(protocol) => protocol.take(),
+            Use::Pull { .. } => None,
+        });
+        let Some(Some(mut protocol)) = taken else { return false };
+        let port = UdpPort { core: self.clone(), token };
+        let outcome = guarded(|| call(&mut *protocol, &port));
+        self.udp.with(token, |sock| {
+            sock.kind = Use::Push(Some(protocol));
+            if outcome.is_err() {
+                sock.closing = true;
+                self.udp.list(sock);
+            }
+        });
+        if let Err(message) = &outcome {
+            self.note_panic(message);
+        }
+        outcome.is_ok()
+    }
+
+    pub(crate) fn udp_readable(self: &Rc<Self>, token: Token) {
+        let readers = self.udp.with(token, |sock| match &mut sock.kind {
+            Use::Pull { readers, .. } => Some(std::mem::take(readers)),
+            Use::Push(_) => None,
+        });
+        match readers {
+            None => {}
+            Some(Some(readers)) => readers.into_iter().for_each(Waker::wake),
+            Some(None) => {
+                let mut batch = self.udp.batch.take().unwrap_or_default();
+                self.receive_udp(token, &mut batch);
+                self.udp.batch.replace(Some(batch));
+            }
+        }
+    }
+
+    fn receive_udp(self: &Rc<Self>, token: Token, batch: &mut RecvBatch) {
+        for _ in 0..BATCHES_IN_A_ROW {
+            if self.udp.with(token, |sock| sock.closing) != Some(false) {
+                return;
+            }
+            let received = self.driver.borrow().socket(token).map(|socket| batch.recv(socket));
+            match received {
+                None => return,
+                Some(Ok(_)) => {
+                    let drops = batch.drops();
+                    self.udp.with(token, |sock| sock.drops = sock.drops.max(drops));
+                    self.hand_over(token, batch);
+                    if !batch.is_full() {
+                        return;
+                    }
+                }
+                Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Some(Err(error)) => {
+                    self.call_udp(token, |protocol, port| protocol.on_error(port, error.into()));
+                }
+            }
+        }
+        self.driver.borrow_mut().read_again(token);
+    }
+
+    fn hand_over(self: &Rc<Self>, token: Token, batch: &RecvBatch) {
+        let (mut count, mut bytes) = (0, 0);
+        self.call_udp(token, |protocol, port| {
+            for datagram in batch.datagrams() {
+                count += 1;
+                bytes += datagram.payload().len() as u64;
+                protocol.on_datagram(port, &datagram);
+            }
+            protocol.on_batch(port);
+        });
+        Counters::add(&self.counters.receives, 1);
+        Counters::add(&self.counters.datagrams_received, count);
+        Counters::add(&self.counters.received_bytes, bytes);
+    }
+
+    pub(crate) fn udp_writable(self: &Rc<Self>, token: Token) {
+        let writers = self.udp.with(token, |sock| {
+            sock.blocked = false;
+            if !sock.out.is_empty() {
+                self.udp.list(sock);
+            }
+            match &mut sock.kind {
+                Use::Pull { writers, .. } => std::mem::take(writers),
+                Use::Push(_) => Vec::new(),
+            }
+        });
+        writers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    pub(crate) fn udp_timer(self: &Rc<Self>, token: Token) {
+        if self.udp.with(token, |sock| sock.timer = None).is_some() {
+            self.call_udp(token, |protocol, port| protocol.on_timer(port));
+        }
+    }
+
+    pub(super) fn set_udp_timer(&self, token: Token, delay: Option<Duration>) {
+        self.udp.with(token, |sock| {
+            if let Some(key) = sock.timer.take() {
+                self.cancel_timer(key);
+            }
+            sock.timer = delay.map(|delay| self.add_timer(delay, TimerAction::Udp(token)));
+        });
+    }
+
+    #[inline]
+    pub(super) fn udp_send(
+        &self,
+        token: Token,
+        push: impl FnOnce(&mut SendBatch) -> Result<(), UdpError>,
+    ) -> Result<(), UdpError> {
+        let pushed = self.udp.with(token, |sock| {
+            if sock.closing {
+                return Err(UdpError::Closed);
+            }
+            push(&mut sock.out)?;
+            self.udp.list(sock);
+            if sock.out.queued() >= FLUSH_AT && !sock.blocked {
+                self.flush_sock(sock);
+            }
+            Ok(())
+        });
+        pushed.unwrap_or(Err(UdpError::Closed))
+    }
+
+    /// Sends what is queued; what the kernel refuses is kept to be told when no protocol is being called.
+    fn flush_sock(&self, sock: &mut Sock) {
+        while !sock.out.is_empty() && !sock.blocked {
+            let flushed = self.driver.borrow().socket(sock.token).map(|socket| sock.out.flush(socket));
+            let Some(flushed) = flushed else { return };
+            self.count_sent(&flushed);
+            if flushed.is_blocked {
+                (sock.blocked, sock.was_blocked) = (true, true);
+                if let Err(error) = self.driver.borrow_mut().want_writable(sock.token) {
+                    tracing::error!(%error, "a datagram socket cannot be watched for room to send");
+                }
+            }
+            if let Some(error) = flushed.error {
+                tracing::debug!(%error, "a datagram was refused");
+                sock.error.get_or_insert(error);
+            }
+        }
+    }
+
+    pub(super) fn count_sent(&self, flushed: &Flushed) {
+        Counters::add(&self.counters.sends, flushed.calls as u64);
+        Counters::add(&self.counters.sent_bytes, flushed.bytes as u64);
+        Counters::add(&self.counters.datagrams_sent, flushed.datagrams as u64);
+        Counters::add(&self.counters.datagrams_refused, flushed.refused as u64);
+    }
+
+    /// At the end of a tick: sends what is queued, tells errors, ends what is to end.
+    pub(crate) fn flush_udp(self: &Rc<Self>) {
+        if self.udp.dirty.borrow().is_empty() {
+            return;
+        }
+        let mut dirty = std::mem::take(&mut *self.udp.dirty.borrow_mut());
+        for token in dirty.drain(..) {
+            let told = self.udp.with(token, |sock| {
+                sock.dirty = false;
+                self.flush_sock(sock);
+                let drained = sock.was_blocked && sock.out.is_empty();
+                sock.was_blocked &= !drained;
+                (sock.error.take(), drained, sock.closing)
+            });
+            let Some((error, drained, closing)) = told else { continue };
+            if let Some(error) = error {
+                self.call_udp(token, |protocol, port| protocol.on_error(port, error));
+            }
+            if drained {
+                self.call_udp(token, |protocol, port| protocol.on_drained(port));
+            }
+            if closing {
+                self.end_sock(token);
+            }
+        }
+        let mut list = self.udp.dirty.borrow_mut();
+        if list.is_empty() {
+            *list = dirty;
+        }
+    }
+
+    pub(super) fn close_udp(&self, token: Token) {
+        self.udp.with(token, |sock| {
+            sock.closing = true;
+            self.udp.list(sock);
+        });
+    }
+
+    fn end_sock(self: &Rc<Self>, token: Token) {
+        self.call_udp(token, |protocol, port| protocol.on_closed(port));
+        let taken = {
+            let mut sockets = self.udp.sockets.borrow_mut();
+            sockets.get_mut(token.index()).and_then(|slot| slot.take_if(|sock| sock.token == token))
+        };
+        let Some(mut sock) = taken else { return };
+        self.udp.live.set(self.udp.live.get() - 1);
+        drop(self.driver.borrow_mut().close(token));
+        if let Some(key) = sock.timer.take() {
+            self.cancel_timer(key);
+        }
+        let lost = sock.out.clear();
+        if lost > 0 {
+            Counters::add(&self.counters.datagrams_refused, lost as u64);
+        }
+        match sock.kind {
+            Use::Push(protocol) => {
+                if let Err(message) = guarded(|| drop(protocol)) {
+                    self.note_panic(&message);
+                }
+            }
+            Use::Pull { readers, writers } => readers.into_iter().chain(writers).for_each(Waker::wake),
+        }
+    }
+
+    /// Ends the connections without a socket of their own that are to end.
+    pub(crate) fn bury_udp(self: &Rc<Self>) {
+        while let Some(carried) = { self.udp.doomed.borrow_mut().pop() } {
+            carried.bury();
+        }
+    }
+
+    /// The worker ends, and all datagram sockets with it.
+    pub(crate) fn end_udp(self: &Rc<Self>) {
+        let carried: Vec<_> =
+            self.udp.carried.borrow().iter().filter_map(|(_, carried)| carried.upgrade()).collect();
+        carried.into_iter().for_each(|carried| carried.abort(crate::CloseReason::Shutdown));
+        self.bury_udp();
+        let tokens: Vec<_> = self.udp.sockets.borrow().iter().flatten().map(|sock| sock.token).collect();
+        tokens.into_iter().for_each(|token| self.end_sock(token));
+        self.bury_udp();
+    }
+}
