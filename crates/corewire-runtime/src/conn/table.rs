@@ -34,6 +34,10 @@ pub(crate) struct Conn {
     /// The connection ends when the queue is empty (or is in the worker's list of the doomed already).
     pub(crate) closing: Option<CloseReason>,
     pub(crate) doomed: bool,
+    /// It ends in good order: all that was queued has been sent.
+    pub(crate) orderly: bool,
+    /// The peer has finished sending.
+    pub(crate) read_ended: bool,
     /// When a byte last moved, in the worker's milliseconds.
     pub(crate) last_active: u64,
     pub(crate) idle_timer: Option<TimerKey>,
@@ -66,6 +70,8 @@ impl Conn {
             shut_write: false,
             closing: None,
             doomed: false,
+            orderly: false,
+            read_ended: false,
             last_active: now,
             idle_timer: None,
             close_timer: None,
