@@ -10,6 +10,7 @@ use super::reason::CloseReason;
 use super::send_queue::SendQueue;
 use crate::protocol::Protocol;
 use crate::timer_wheel::TimerKey;
+use crate::worker::FLUSH_AT;
 
 pub(crate) struct Conn {
     pub(crate) token: Token,
@@ -17,6 +18,8 @@ pub(crate) struct Conn {
     pub(crate) protocol: Option<Box<dyn Protocol>>,
     pub(crate) options: Rc<ConnectionOptions>,
     pub(crate) out: SendQueue,
+    /// Up to this many bytes the queue may grow without a flush or a pause: the least of its marks.
+    pub(crate) append_max: usize,
     /// A connect is under way: what is sent waits for it.
     pub(crate) connecting: bool,
     /// In the worker's list of connections to flush.
@@ -58,6 +61,7 @@ impl Conn {
         Self {
             token,
             protocol: Some(protocol),
+            append_max: FLUSH_AT.min(options.high_water.saturating_sub(1)),
             options,
             out: SendQueue::default(),
             connecting,

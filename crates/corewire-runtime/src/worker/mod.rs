@@ -7,6 +7,8 @@ mod sending;
 mod tests;
 mod tick;
 
+pub(crate) use self::sending::FLUSH_AT;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
