@@ -39,7 +39,7 @@ mod session;
 pub mod uri;
 
 pub use bytes::Bytes;
-pub use client::{CallError, ClientBuilder, ConnectError, NetClient};
+pub use client::{CallError, ClientBuilder, ConnectError, NetClient, ObjectCallError};
 pub use corewire_proto as proto;
 pub use corewire_proto::codec::{
     Codec, DelimiterCodec, FixedLengthCodec, FrameHead, FrameKind, LengthFieldCodec, LineCodec, RawCodec,

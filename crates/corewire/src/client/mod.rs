@@ -7,6 +7,7 @@ mod endpoint;
 mod error;
 mod inbox;
 mod local;
+mod object;
 mod outbox;
 mod settings;
 
@@ -25,6 +26,7 @@ pub use self::call::Call;
 pub use self::error::{CallError, ClientSendError, ConnectError};
 use self::inbox::Inbox;
 use self::local::{LocalClient, SendKind, with_local};
+pub use self::object::ObjectCallError;
 pub use self::settings::Reconnect;
 use self::settings::Settings;
 use crate::frame::Message;

@@ -4,7 +4,9 @@
 mod common;
 
 mod groups;
+mod objects;
 mod panics;
+mod serve;
 mod server;
 mod shutdown;
 mod together;
