@@ -67,6 +67,10 @@ impl<C: Codec> Handler for Endpoint<C> {
         self.handler.on_drained(session);
     }
 
+    fn on_read_closed(&mut self, session: &Session) {
+        self.handler.on_read_closed(session);
+    }
+
     fn on_timer(&mut self, session: &Session) {
         let now = session.connection().now_ms();
         let mut calls = self.client.calls.borrow_mut();
@@ -103,5 +107,6 @@ impl<C: Codec> Handler for Endpoint<C> {
             // Nobody waits for it any more.
             let _ = opened.send(Err(error));
         }
+        self.handler.on_connect_failed(reason);
     }
 }

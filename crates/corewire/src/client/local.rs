@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,7 @@ pub(super) struct Client<C> {
     /// Who waits for a connection.
     waiting: RefCell<Vec<Waker>>,
     pub(super) inbox: Option<Arc<Inbox>>,
+    closed: Arc<AtomicBool>,
     outbox: Outbox,
     /// Timers of the calls that wait to begin.
     sleeps: RefCell<Slab<Sleep>>,
@@ -118,6 +120,7 @@ impl<C: Codec> Client<C> {
         codec: Box<dyn Fn() -> C>,
         handler: Box<dyn Fn() -> Box<dyn Handler>>,
         inbox: Option<Arc<Inbox>>,
+        closed: Arc<AtomicBool>,
     ) -> Rc<Self> {
         let matching = codec().matching();
         Rc::new_cyclic(|weak| Self {
@@ -128,6 +131,7 @@ impl<C: Codec> Client<C> {
             link: RefCell::new(Link::Down),
             waiting: RefCell::default(),
             inbox,
+            closed,
             outbox: Outbox::default(),
             sleeps: RefCell::default(),
             matching,
@@ -149,11 +153,17 @@ impl<C: Codec> Client<C> {
 
     /// Ends for good: calls fail, waiters see it, the inbox ends.
     pub(super) fn shut(&self) {
+        self.closed.store(true, Ordering::Release);
         let before = self.link.replace(Link::Closed);
         if let Link::Up(session) = before {
+            self.outbox.finish(|payload, kind| match send_on(&session, payload, kind) {
+                Err(FrameSendError::Encode(error)) => Err(error.into()),
+                sent => sent.map_err(|_| ClientSendError::Closed),
+            });
             session.note_closed();
             session.connection().close();
         }
+        self.outbox.finish(|_, _| Err(ClientSendError::Closed));
         self.calls.borrow_mut().fail_all(&CallError::Closed);
         if let Some(inbox) = &self.inbox {
             inbox.end();
@@ -197,12 +207,9 @@ impl<C: Codec> Client<C> {
             Poll::Pending => return Ok(Begun::Wait(ticket)),
         }
         let mut calls = self.calls.borrow_mut();
-        let my_turn = match ticket {
-            Some(ticket) => calls.is_called(ticket) && calls.has_free_number(),
-            None => calls.can_begin(),
-        };
         let deadline = session.connection().now_ms() + timeout.as_millis() as u64 + 1;
-        let begun = if my_turn { calls.begin(context.waker(), deadline, timeout) } else { None };
+        let begun =
+            if calls.can_begin(ticket) { calls.begin(context.waker(), deadline, timeout) } else { None };
         let Some((slot, sequence)) = begun else {
             if calls.is_exhausted() {
                 let reason = "every sequence number is held by a call that was given up and never answered";
@@ -210,6 +217,9 @@ impl<C: Codec> Client<C> {
             }
             return Ok(Begun::Wait(Some(calls.wait(ticket, context.waker()))));
         };
+        if let Some(ticket) = ticket {
+            calls.seated(ticket);
+        }
         if let Err(error) = session.send_with(|codec| codec.request_head(sequence), payload) {
             calls.withdraw(slot);
             return match error {
@@ -256,6 +266,28 @@ impl<C> Client<C> {
     }
 }
 
+impl<C> Drop for Client<C> {
+    /// Its worker has stopped, if it was not closed before.
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(inbox) = &self.inbox {
+            inbox.end();
+        }
+    }
+}
+
+#[inline]
+fn send_on<C: Codec>(
+    session: &SessionInner<C>,
+    payload: &[u8],
+    kind: SendKind,
+) -> Result<(), FrameSendError> {
+    match kind {
+        SendKind::OneWay => session.send_with(C::one_way_head, payload),
+        SendKind::Raw => session.connection().send(payload).map_err(Into::into),
+    }
+}
+
 enum Begun {
     InFlight(usize),
     Wait(Option<u64>),
@@ -286,11 +318,7 @@ impl<C: Codec> LocalClient for Client<C> {
             }
             Poll::Pending => return Poll::Pending,
         }
-        let sent = match kind {
-            SendKind::OneWay => session.send_with(C::one_way_head, payload),
-            SendKind::Raw => session.connection().send(payload).map_err(Into::into),
-        };
-        match sent {
+        match send_on(session, payload, kind) {
             Ok(()) => Poll::Ready(Ok(())),
             Err(FrameSendError::Encode(error)) => Poll::Ready(Err(error.into())),
             Err(FrameSendError::Send(SendError::Closed | SendError::QueueFull { .. } | _)) => {

@@ -13,7 +13,7 @@ mod settings;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -194,6 +194,8 @@ struct Shared {
     key: usize,
     uri: NetUri,
     inbox: Option<Arc<Inbox>>,
+    /// Closed for good; what is sent from now on is refused.
+    closed: Arc<AtomicBool>,
     /// Bytes on their way from other threads to the worker.
     remote_bytes: AtomicUsize,
     remote_high_water: usize,

@@ -3,9 +3,13 @@
 
 mod common;
 
+mod calls;
+mod client;
+
 mod groups;
 mod objects;
 mod panics;
+mod reconnect;
 mod serve;
 mod server;
 mod shutdown;
