@@ -5,10 +5,14 @@ mod common;
 
 mod calls;
 mod client;
+mod codecs;
+mod faults;
 
 mod groups;
+mod hostile;
 mod objects;
 mod panics;
+mod process;
 mod reconnect;
 mod serve;
 mod server;

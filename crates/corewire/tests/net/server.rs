@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use corewire::runtime::{SendError, WorkerId, current_worker};
-use corewire::uri::NetUri;
+
 use corewire::{
     CloseReason, Frame, FrameSendError, Handler, NetServer, Placement, ServerError, ServerHandle, Session,
 };
@@ -454,5 +454,4 @@ fn several_servers_live_on_one_runtime() {
     assert_eq!(wait(second.send_all(&b"x"[..]).done()), 0);
     let report = second.shutdown(Duration::from_secs(5));
     assert_eq!(report.cut, 0);
-    assert!(NetUri::parse("tcp://127.0.0.1:1").is_ok());
 }
