@@ -20,7 +20,7 @@ pub(super) struct Calls {
     /// Whose turn has come: a free number is kept for each until it begins or leaves.
     called: Vec<u64>,
     next_ticket: u64,
-    /// When the connection's timer looks for calls whose time is over; `u64::MAX`: it is not set.
+    /// When calls are looked through for those whose time is over; `u64::MAX`: not planned.
     pub(super) timer_at: u64,
 }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
 use corewire_proto::codec::{Codec, DecodeError};
 use corewire_runtime::CloseReason;
@@ -72,13 +71,7 @@ impl<C: Codec> Handler for Endpoint<C> {
     }
 
     fn on_timer(&mut self, session: &Session) {
-        let now = session.connection().now_ms();
-        let mut calls = self.client.calls.borrow_mut();
-        calls.timer_at = u64::MAX;
-        if let Some(next) = calls.expire(now) {
-            calls.timer_at = next;
-            session.set_timer(Some(Duration::from_millis(next.saturating_sub(now).max(1))));
-        }
+        self.handler.on_timer(session);
     }
 
     fn on_close(&mut self, session: &Session, reason: &CloseReason) {

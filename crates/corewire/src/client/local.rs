@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, Matching};
-use corewire_runtime::{CloseReason, SendError, Sleep, sleep};
+use corewire_runtime::{CloseReason, SendError, Sleep, sleep, spawn_local};
 use slab::Slab;
 
 use super::calls::Calls;
@@ -228,14 +228,42 @@ impl<C: Codec> Client<C> {
             };
         }
         if deadline < calls.timer_at {
-            calls.timer_at = deadline;
-            session.connection().set_timer(Some(timeout));
+            self.sweep_after(&mut calls, deadline, timeout);
         }
         Ok(Begun::InFlight(slot))
     }
 }
 
-impl<C> Client<C> {
+impl<C: Codec> Client<C> {
+    /// Has the calls looked through once this deadline has come. The connection's own timer is the user's.
+    #[cold]
+    fn sweep_after(&self, calls: &mut Calls, deadline_ms: u64, delay: Duration) {
+        calls.timer_at = deadline_ms;
+        let weak = self.weak.clone();
+        drop(spawn_local(async move {
+            sleep(delay).await;
+            if let Some(client) = weak.upgrade() {
+                client.sweep(deadline_ms);
+            }
+        }));
+    }
+
+    /// Ends the calls whose time is over.
+    fn sweep(&self, deadline_ms: u64) {
+        // Without a connection no call is in flight.
+        let Link::Up(session) = &*self.link.borrow() else { return };
+        let now = session.connection().now_ms();
+        let mut calls = self.calls.borrow_mut();
+        if calls.timer_at == deadline_ms {
+            calls.timer_at = u64::MAX;
+        }
+        let next = calls.expire(now);
+        if let Some(next) = next.filter(|next| *next < calls.timer_at) {
+            let delay = Duration::from_millis(next.saturating_sub(now).max(1));
+            self.sweep_after(&mut calls, next, delay);
+        }
+    }
+
     /// Waits for its turn, but not beyond the call's time.
     fn wait(
         &self,

@@ -358,6 +358,41 @@ fn a_handler_gets_what_belongs_to_no_call_and_hears_of_every_connection() {
 }
 
 #[test]
+fn the_timer_of_a_clients_session_is_its_handlers_and_calls_time_out_even_so() {
+    struct Timed(Sender<u32>, u32);
+    impl Handler for Timed {
+        fn on_frame(&mut self, session: &Session, _: Frame<'_>) {
+            session.set_timer(Some(Duration::from_millis(5)));
+        }
+        fn on_timer(&mut self, session: &Session) {
+            self.1 += 1;
+            self.0.send(self.1).unwrap();
+            session.set_timer((self.1 < 3).then_some(Duration::from_millis(5)));
+        }
+    }
+    let server = RawServer::new();
+    let (sender, ticks) = events();
+    let sender = Mutex::new(sender);
+    let client = client_of(&server.uri)
+        .handler(move || Timed(sender.lock().unwrap().clone(), 0))
+        .connect_blocking()
+        .unwrap();
+    let mut peer = server.accept();
+    let (soon, later) = (Duration::from_millis(60), Duration::from_millis(120));
+    let (mut first, mut second) = (client.request(b"x").timeout(later), client.request(b"y").timeout(soon));
+    let began = Instant::now();
+    assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
+    peer.write_all(&srmp(0x41, 0, b"set it, and at last call it off")).unwrap();
+    assert_eq!(ticks.take(3), [1, 2, 3]);
+    assert_eq!(wait(second), Err(CallError::TimedOut(soon)));
+    assert!(began.elapsed() >= soon);
+    assert_eq!(wait(first), Err(CallError::TimedOut(later)));
+    assert!(began.elapsed() >= later);
+    // The next ones as well.
+    assert_eq!(wait(client.request(b"z").timeout(soon)), Err(CallError::TimedOut(soon)));
+}
+
+#[test]
 fn a_client_handler_that_panics_loses_its_connection_and_the_client_comes_back() {
     struct Panics(bool);
     impl Handler for Panics {
