@@ -1,2 +1,54 @@
-//! The `corewire` command.
-fn main() {}
+//! The `corewire` command: serve, load and measure network services.
+#![deny(unsafe_code)]
+
+mod args;
+mod bench;
+mod conduct;
+mod control;
+mod failure;
+mod heap;
+#[cfg_attr(not(target_os = "linux"), path = "limit_elsewhere.rs")]
+mod limit;
+mod lists;
+mod load;
+mod pattern;
+mod serve;
+mod system;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{BenchArgs, Cli, Command};
+use failure::Failure;
+
+#[global_allocator]
+static HEAP: heap::CountingAllocator = heap::CountingAllocator;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    system::raise_fd_limit();
+    match run(cli.command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("corewire: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the command saw no errors.
+fn run(command: Option<Command>) -> Result<bool, Failure> {
+    match command {
+        None => bench::bench(&BenchArgs::quick_suite()),
+        Some(Command::Bench(args)) => bench::bench(&args),
+        Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),
+        Some(Command::Load(args)) => load::load(&args),
+        Some(Command::LimitServe(args)) => limit::serve(&args).map(|()| true),
+        Some(Command::LimitLoad(args)) => {
+            system::check_fd_limit(args.connections)?;
+            conduct::by_control(limit::crew(&args)?).map(|()| true)
+        }
+    }
+}

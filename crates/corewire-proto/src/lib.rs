@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod kcp;
 pub mod matching;
+pub mod rpc;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/writing-a-codec.md")]

@@ -159,9 +159,9 @@ pub fn replay(corpus: &Path, target: Target, rounds: u64) {
         let mut input = rng.bytes(64);
         if round % 2 == 0 {
             // A seed, bent a little and followed by noise.
-            let mut seed = seeds[rng.below(seeds.len())].clone();
+            let mut seed = seeds[rng.below(seeds.len() as u64) as usize].clone();
             if !seed.is_empty() {
-                let at = rng.below(seed.len());
+                let at = rng.below(seed.len() as u64) as usize;
                 seed[at] = rng.next_u64() as u8;
             }
             seed.append(&mut input);

@@ -55,7 +55,12 @@ fn stopped_by(signal: Signal) {
     // The server says goodbye to its session and reports it.
     assert_eq!(read_srmp(&mut peer).2, b"goodbye");
     assert_eq!(read_to_end(&mut peer), b"");
-    assert_eq!(line_with(&mut output, "report: "), "1 sessions: 1 finished, 0 cut");
+    // The connection that found out whether it listens may be over by now, or not.
+    let report = line_with(&mut output, "report: ");
+    assert!(
+        ["1 sessions: 1 finished, 0 cut", "2 sessions: 2 finished, 0 cut"].contains(&&*report),
+        "{report}"
+    );
     end(child, output);
 }
 

@@ -1,0 +1,306 @@
+//! One measurement: a server process, a load process, and what their snapshots say.
+
+use std::time::{Duration, Instant};
+
+use corewire::runtime::driver::DriverKind;
+
+use super::child::Process;
+use super::plan::{Cell, Pace, Workload};
+use super::stats::per;
+use crate::args::Driver;
+use crate::conduct::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, LoadReport};
+use crate::control::Snapshot;
+use crate::failure::Failure;
+
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The figures of one measurement.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Measured {
+    pub(crate) driver: String,
+    pub(crate) msgs_per_s: f64,
+    pub(crate) server_cpu_ns: f64,
+    pub(crate) client_cpu_ns: f64,
+    pub(crate) server_heap: f64,
+    pub(crate) client_heap: f64,
+    pub(crate) server_heap_per_connection: f64,
+    pub(crate) bytes_per_recv: f64,
+    pub(crate) samples: u64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    pub(crate) errors: u64,
+    pub(crate) first_error: Option<String>,
+}
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The bare loop.
+    Limit,
+    /// The library.
+    Ours(Driver),
+}
+
+impl Side {
+    /// A driver that was named is measured whatever the environment prefers.
+    fn foreign_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Limit | Self::Ours(Driver::Auto) => &[],
+            Self::Ours(Driver::Uring | Driver::Epoll) => &[DriverKind::ENV],
+        }
+    }
+}
+
+/// The cores of the two processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cores {
+    pub(crate) server: usize,
+    pub(crate) load: usize,
+}
+
+/// Measures one cell once.
+pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Result<Measured, Failure> {
+    let mut server =
+        Process::start("server", &server_arguments(cell, side, cores), side.foreign_variables())?;
+    let uri = server.line_after("listening on ", START_TIMEOUT)?;
+    let empty = server.snapshot()?;
+    let mut load =
+        Process::start("load", &load_arguments(cell, side, cores, &uri), side.foreign_variables())?;
+    load.line_after("ready", CONNECT_TIMEOUT + Duration::from_secs(5))?;
+    let idle = await_sessions(&mut server, cell.connections as u64)?;
+    let driver = server.driver()?;
+
+    load.tell("start")?;
+    std::thread::sleep(pace.warmup);
+    load.tell("measure")?;
+    let before = both(&mut server, &mut load)?;
+    std::thread::sleep(pace.duration);
+    let after = both(&mut server, &mut load)?;
+    load.tell("stop")?;
+    let report: LoadReport = load.json(DRAIN_TIMEOUT + Duration::from_secs(5))?;
+    load.finish()?;
+    let last = await_bytes(&mut server, report.totals.sent_bytes)?;
+    server.tell("stop")?;
+    server.finish()?;
+
+    let per_connection = idle.heap_live_bytes.saturating_sub(empty.heap_live_bytes) as f64;
+    let mut measured = figures(cell, &before, &after, report, &last);
+    measured.driver = driver;
+    measured.server_heap_per_connection = per(per_connection, cell.connections as f64);
+    Ok(measured)
+}
+
+/// Snapshots of server and load, taken at the same time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Both {
+    server: Snapshot,
+    load: Snapshot,
+}
+
+fn both(server: &mut Process, load: &mut Process) -> Result<Both, Failure> {
+    server.tell("snapshot")?;
+    let load = load.snapshot()?;
+    Ok(Both { server: server.json(START_TIMEOUT)?, load })
+}
+
+fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, last: &Snapshot) -> Measured {
+    let size = cell.size as f64;
+    let (server, load) = (Delta(&before.server, &after.server), Delta(&before.load, &after.load));
+    // Each side's cost is divided by what that side itself moved between its own two snapshots.
+    let server_messages = server.of(|s| s.recv_bytes) / size;
+    let load_messages =
+        if cell.workload.is_echoed() { load.of(|s| s.messages) } else { load.of(|s| s.sent_bytes) / size };
+    let msgs_per_s = match cell.workload {
+        Workload::Receive => per(server_messages, server.seconds()),
+        _ => per(load_messages, load.seconds()),
+    };
+    let (lost, story) = discrepancy(cell, &report.totals, last);
+    let errors = report.totals.errors + last.errors + lost;
+    Measured {
+        driver: String::new(),
+        msgs_per_s,
+        server_cpu_ns: per(server.of(|s| s.cpu_ns), server_messages),
+        client_cpu_ns: per(load.of(|s| s.cpu_ns), load_messages),
+        server_heap: per(server.of(|s| s.heap_bytes), server_messages),
+        client_heap: per(load.of(|s| s.heap_bytes), load_messages),
+        server_heap_per_connection: 0.0,
+        bytes_per_recv: per(server.of(|s| s.recv_bytes), server.of(|s| s.recv_calls)),
+        samples: report.samples,
+        p50_us: report.p50_us,
+        p99_us: report.p99_us,
+        p999_us: report.p999_us,
+        errors,
+        first_error: report.first_error.or(story).filter(|_| errors > 0),
+    }
+}
+
+/// Messages that one side sent and the other never saw.
+fn discrepancy(cell: &Cell, load: &Snapshot, server: &Snapshot) -> (u64, Option<String>) {
+    let messages = |bytes: u64| bytes.div_ceil(cell.size as u64);
+    let there = load.sent_bytes.abs_diff(server.recv_bytes);
+    if there > 0 {
+        let story =
+            format!("the load sent {} bytes and the server received {}", load.sent_bytes, server.recv_bytes);
+        return (messages(there), Some(story));
+    }
+    let back = if cell.workload.is_echoed() { load.sent_bytes.abs_diff(load.recv_bytes) } else { 0 };
+    let story = (back > 0)
+        .then(|| format!("the load sent {} bytes and got {} back", load.sent_bytes, load.recv_bytes));
+    (messages(back), story)
+}
+
+struct Delta<'a>(&'a Snapshot, &'a Snapshot);
+
+impl Delta<'_> {
+    fn of(&self, figure: fn(&Snapshot) -> u64) -> f64 {
+        figure(self.1).saturating_sub(figure(self.0)) as f64
+    }
+
+    fn seconds(&self) -> f64 {
+        self.of(|s| s.at_ns) / 1e9
+    }
+}
+
+fn await_sessions(server: &mut Process, sessions: u64) -> Result<Snapshot, Failure> {
+    poll(server, START_TIMEOUT, &|s| s.sessions >= sessions)?.map_err(|last| Failure::TimedOut {
+        what: format!("accepting {sessions} connections (the server has {})", last.sessions),
+        limit: START_TIMEOUT,
+    })
+}
+
+/// The server's state once it has received all that was sent, or when time is up.
+fn await_bytes(server: &mut Process, bytes: u64) -> Result<Snapshot, Failure> {
+    Ok(poll(server, DRAIN_TIMEOUT, &|s| s.recv_bytes >= bytes)?.unwrap_or_else(|last| last))
+}
+
+/// Takes snapshots until one will do; the outer error is the process's, the inner one the last snapshot in vain.
+fn poll(
+    server: &mut Process,
+    limit: Duration,
+    will_do: &dyn Fn(&Snapshot) -> bool,
+) -> Result<Result<Snapshot, Snapshot>, Failure> {
+    let begun = Instant::now();
+    loop {
+        let snapshot = server.snapshot()?;
+        if will_do(&snapshot) {
+            return Ok(Ok(snapshot));
+        }
+        if begun.elapsed() > limit {
+            return Ok(Err(snapshot));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn server_arguments(cell: &Cell, side: Side, cores: Cores) -> Vec<String> {
+    let kind = if cell.workload.is_echoed() { "echo" } else { "sink" };
+    let cpu = cores.server.to_string();
+    let common = ["--listen", "tcp://127.0.0.1:0", "--control", "--cpus", &cpu];
+    match side {
+        Side::Limit => strings(&["limit-serve", kind], &common),
+        Side::Ours(driver) => {
+            let codec = match cell.workload {
+                Workload::Standard => "standard",
+                Workload::LengthField => "length-field",
+                _ => "none",
+            };
+            let lead = ["serve", kind, "--codec", codec, "--driver", driver.name(), "--threads", "1"];
+            strings(&lead, &common)
+        }
+    }
+}
+
+fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<String> {
+    let (connections, window) = (cell.connections.to_string(), cell.window.to_string());
+    let (size, batch, cpu) = (cell.size.to_string(), cell.batch.to_string(), cores.load.to_string());
+    let common = [
+        "--target",
+        uri,
+        "--connections",
+        &connections,
+        "--window",
+        &window,
+        "--size",
+        &size,
+        "--cpus",
+        &cpu,
+    ];
+    match side {
+        Side::Limit => {
+            strings(&["limit-load", if cell.workload.is_echoed() { "echo" } else { "sink" }], &common)
+        }
+        Side::Ours(driver) => {
+            let kind = match cell.workload {
+                Workload::Receive | Workload::Send => "receive",
+                Workload::Echo => "echo",
+                Workload::Standard => "standard",
+                Workload::LengthField => "length-field",
+            };
+            let lead =
+                ["load", kind, "--driver", driver.name(), "--threads", "1", "--batch", &batch, "--control"];
+            strings(&lead, &common)
+        }
+    }
+}
+
+fn strings(lead: &[&str], rest: &[&str]) -> Vec<String> {
+    lead.iter().chain(rest).map(|s| (*s).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ECHO: Cell = Cell { workload: Workload::Echo, connections: 4, window: 1, size: 32, batch: 1 };
+
+    #[test]
+    fn rates_and_costs_come_from_the_deltas_of_each_side() {
+        let at = |seconds: u64, messages: u64| Both {
+            server: Snapshot {
+                at_ns: seconds * 1_000_000_000,
+                cpu_ns: messages * 500,
+                heap_bytes: 7_000 + messages * 2,
+                recv_calls: messages / 2,
+                recv_bytes: messages * 32,
+                ..Snapshot::default()
+            },
+            load: Snapshot {
+                at_ns: seconds * 1_000_000_000,
+                cpu_ns: messages * 300,
+                messages,
+                sent_bytes: messages * 32,
+                ..Snapshot::default()
+            },
+        };
+        let last = Snapshot { recv_bytes: 9600, ..Snapshot::default() };
+        let totals = Snapshot { sent_bytes: 9600, recv_bytes: 9600, ..Snapshot::default() };
+        let report = LoadReport { totals, ..LoadReport::default() };
+        let measured = figures(&ECHO, &at(1, 100), &at(3, 300), report, &last);
+        assert_eq!(measured.msgs_per_s, 100.0);
+        assert_eq!((measured.server_cpu_ns, measured.client_cpu_ns), (500.0, 300.0));
+        assert_eq!((measured.server_heap, measured.client_heap), (2.0, 0.0));
+        assert_eq!((measured.bytes_per_recv, measured.errors), (64.0, 0));
+    }
+
+    #[test]
+    fn bytes_that_one_side_never_saw_are_errors() {
+        let load = Snapshot { sent_bytes: 3200, recv_bytes: 3200, ..Snapshot::default() };
+        let server = Snapshot { recv_bytes: 3136, ..Snapshot::default() };
+        assert_eq!(discrepancy(&ECHO, &load, &server).0, 2);
+        let server = Snapshot { recv_bytes: 3200, ..Snapshot::default() };
+        assert_eq!(discrepancy(&ECHO, &load, &server), (0, None));
+        let load = Snapshot { recv_bytes: 3199, ..load };
+        assert_eq!(discrepancy(&ECHO, &load, &server).0, 1);
+    }
+
+    #[test]
+    fn the_limit_and_ours_are_bound_to_the_same_cores() {
+        let cores = Cores { server: 3, load: 5 };
+        for side in [Side::Limit, Side::Ours(Driver::Auto)] {
+            let server = server_arguments(&ECHO, side, cores).join(" ");
+            let load = load_arguments(&ECHO, side, cores, "tcp://127.0.0.1:1").join(" ");
+            assert!(server.contains("--cpus 3") && load.contains("--cpus 5"), "{server} / {load}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Which cells a benchmark measures.
+
+use std::time::Duration;
+
+use crate::args::{BenchArgs, BenchKind, Driver};
+
+/// What moves in a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Workload {
+    /// One way, counted where it arrives.
+    Receive,
+    /// One way, counted where it leaves.
+    Send,
+    /// Raw echo.
+    Echo,
+    /// SRMP requests.
+    Standard,
+    /// Length-field requests.
+    LengthField,
+}
+
+impl Workload {
+    /// Whether the server sends back what it receives.
+    pub(crate) fn is_echoed(self) -> bool {
+        !matches!(self, Self::Receive | Self::Send)
+    }
+}
+
+/// One row's settings but for the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) workload: Workload,
+    pub(crate) connections: usize,
+    pub(crate) window: usize,
+    pub(crate) size: usize,
+    pub(crate) batch: usize,
+}
+
+impl Cell {
+    /// The workload's name in tables and JSON.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.workload {
+            Workload::Receive if self.batch == 1 => "receive/single",
+            Workload::Receive => "receive/batch",
+            Workload::Send if self.batch == 1 => "send/single",
+            Workload::Send => "send/batch",
+            Workload::Echo => "echo",
+            Workload::Standard if self.window == 1 => "standard/single",
+            Workload::Standard => "standard/window",
+            Workload::LengthField if self.window == 1 => "length-field/single",
+            Workload::LengthField => "length-field/window",
+        }
+    }
+}
+
+/// How long and how often each cell is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pace {
+    pub(crate) warmup: Duration,
+    pub(crate) duration: Duration,
+    pub(crate) repeats: usize,
+}
+
+/// One cell and the drivers that are measured in it, in turn, against the same runs of the limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) cell: Cell,
+    pub(crate) drivers: Vec<Driver>,
+}
+
+/// Everything that the arguments ask for, in the order of measuring.
+pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
+    let workloads: &[Workload] = match args.kind {
+        BenchKind::Receive => &[Workload::Receive],
+        BenchKind::Send => &[Workload::Send],
+        BenchKind::Echo => &[Workload::Echo],
+        BenchKind::Standard => &[Workload::Standard],
+        BenchKind::LengthField => &[Workload::LengthField],
+        BenchKind::All => {
+            &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Standard, Workload::LengthField]
+        }
+    };
+    let cells = workloads.iter().flat_map(|&workload| cells(workload, args));
+    let suite = args.quick && args.kind == BenchKind::All;
+    cells
+        .map(|cell| {
+            let mut drivers = args.driver.drivers().to_vec();
+            // In the quick suite the other driver is shown where the two differ most.
+            if let Some(other) = other.filter(|_| suite && is_telling(&cell)) {
+                drivers.push(other);
+            }
+            Step { cell, drivers }
+        })
+        .collect()
+}
+
+/// The pace that the arguments ask for.
+pub(crate) fn pace(args: &BenchArgs) -> Pace {
+    let (warmup, duration, repeats) = if args.quick { (150, 300, 3) } else { (500, 2000, 3) };
+    Pace {
+        warmup: args.warmup.unwrap_or(Duration::from_millis(warmup)),
+        duration: args.duration.unwrap_or(Duration::from_millis(duration)),
+        repeats: args.repeats.unwrap_or(repeats),
+    }
+}
+
+fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
+    let own = default_cells(workload, args.quick);
+    if args.connections.is_none() && args.window.is_none() && args.size.is_none() && args.batch.is_none() {
+        return own;
+    }
+    // A list given for one axis is crossed with the workload's usual values of the others.
+    let axis = |given: &Option<crate::lists::Counts>, usual: &[usize]| {
+        given.as_ref().map_or_else(|| usual.to_vec(), |list| list.0.clone())
+    };
+    let connections = axis(&args.connections, &[64]);
+    let windows = match workload {
+        Workload::Receive | Workload::Send => vec![1],
+        Workload::Echo => axis(&args.window, &[1, 64]),
+        Workload::Standard => axis(&args.window, &[1, 255]),
+        Workload::LengthField => axis(&args.window, &[1, 128]),
+    };
+    let sizes = axis(&args.size, &[32]);
+    let batches = match workload {
+        Workload::Receive => axis(&args.batch, &[1, 256]),
+        Workload::Send => axis(&args.batch, &[1]),
+        _ => vec![1],
+    };
+    let mut cells = Vec::new();
+    for &batch in &batches {
+        for &window in &windows {
+            for &size in &sizes {
+                for &connections in &connections {
+                    cells.push(Cell { workload, connections, window, size, batch });
+                }
+            }
+        }
+    }
+    cells
+}
+
+fn default_cells(workload: Workload, quick: bool) -> Vec<Cell> {
+    const REPORT: &[usize] = &[1, 4, 16, 64, 256, 1024];
+    let cell = |connections, window, size, batch| Cell { workload, connections, window, size, batch };
+    let connections = |quick_ones: &'static [usize]| if quick { quick_ones } else { REPORT };
+    let mut cells = Vec::new();
+    match workload {
+        Workload::Receive => {
+            cells.extend(connections(&[1, 64]).iter().map(|&c| cell(c, 1, 32, 1)));
+            cells.extend(connections(&[1, 16]).iter().map(|&c| cell(c, 1, 32, 256)));
+        }
+        Workload::Send => {
+            let sizes: &[usize] = if quick { &[1024] } else { &[32, 1024, 65_536] };
+            let counts: &[usize] = if quick { &[1] } else { &[1, 64] };
+            cells.extend(counts.iter().flat_map(|&c| sizes.iter().map(move |&s| cell(c, 1, s, 1))));
+        }
+        Workload::Echo => {
+            for window in [1, 64] {
+                cells.extend([1, 64, 256, 1000].map(|c| cell(c, window, 32, 1)));
+            }
+            cells.extend([cell(100, 1, 64 << 10, 1), cell(10, 1, 1 << 20, 1), cell(10_000, 1, 32, 1)]);
+        }
+        Workload::Standard | Workload::LengthField => {
+            let window = if workload == Workload::Standard { 255 } else { 128 };
+            for window in [1, window] {
+                cells.extend(connections(&[64]).iter().map(|&c| cell(c, window, 32, 1)));
+            }
+        }
+    }
+    cells
+}
+
+fn is_telling(cell: &Cell) -> bool {
+    match cell.workload {
+        Workload::Echo => cell.connections == 64 || cell.size > 32,
+        Workload::Receive => cell.connections == 64,
+        Workload::Standard => cell.window > 1,
+        Workload::Send | Workload::LengthField => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lists::Counts;
+
+    #[test]
+    fn the_quick_suite_shows_each_row_of_the_target_table_and_both_drivers() {
+        let steps = steps(&BenchArgs::quick_suite(), Some(Driver::Epoll));
+        let has = |name: &str, connections, window, size| {
+            steps.iter().any(|s| {
+                (s.cell.name(), s.cell.connections, s.cell.window, s.cell.size)
+                    == (name, connections, window, size)
+            })
+        };
+        for connections in [1, 64, 256, 1000] {
+            assert!(has("echo", connections, 1, 32) && has("echo", connections, 64, 32));
+        }
+        assert!(has("echo", 100, 1, 65_536) && has("echo", 10, 1, 1 << 20) && has("echo", 10_000, 1, 32));
+        assert!(has("receive/single", 64, 1, 32) && has("receive/batch", 16, 1, 32));
+        assert!(has("standard/single", 64, 1, 32) && has("standard/window", 64, 255, 32));
+        assert!(has("length-field/single", 64, 1, 32) && has("length-field/window", 64, 128, 32));
+        assert!(steps.iter().any(|s| s.drivers == [Driver::Auto, Driver::Epoll]));
+    }
+
+    #[test]
+    fn the_quick_suite_fits_its_time() {
+        let args = BenchArgs::quick_suite();
+        let (steps, pace) = (steps(&args, Some(Driver::Epoll)), pace(&args));
+        let runs: usize = steps.iter().map(|s| (s.drivers.len() + 1) * pace.repeats).sum();
+        // Starting, connecting, draining and stopping take some 0.05 s beside the clock.
+        let seconds = (pace.warmup + pace.duration).as_secs_f64() + 0.07;
+        assert!(runs as f64 * seconds < 80.0, "{runs} runs of {seconds} s");
+    }
+
+    #[test]
+    fn lists_are_crossed_and_the_other_axes_keep_their_usual_values() {
+        let args = BenchArgs {
+            kind: BenchKind::LengthField,
+            connections: Some(Counts(vec![1, 2])),
+            quick: false,
+            ..BenchArgs::quick_suite()
+        };
+        let steps = steps(&args, None);
+        let cells: Vec<_> = steps.iter().map(|s| (s.cell.connections, s.cell.window, s.cell.size)).collect();
+        assert_eq!(cells, [(1, 1, 32), (2, 1, 32), (1, 128, 32), (2, 128, 32)]);
+    }
+
+    #[test]
+    fn options_override_the_pace_of_quick() {
+        let args = BenchArgs { repeats: Some(9), ..BenchArgs::quick_suite() };
+        assert_eq!(pace(&args).repeats, 9);
+        assert!(pace(&args).duration < Duration::from_secs(1));
+    }
+}

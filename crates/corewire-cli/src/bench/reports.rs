@@ -1,0 +1,99 @@
+//! The figures of the performance reports 000, 001 and 002, for `--baseline report`.
+//!
+//! Reports 000 and 002 were made on Windows 10 with an i9-10900K (20 threads), report 001 on Linux with an EPYC 7763
+//! (4 threads); client and server shared the machine. Report 001 does not say how many packets were in flight, so
+//! its figures stand beside every window of the same number of connections.
+
+/// One figure of a report.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Figure {
+    /// The report's number.
+    pub(crate) report: &'static str,
+    /// Messages per second.
+    pub(crate) msgs_per_s: f64,
+    /// Heap bytes per message, where the report gives them.
+    pub(crate) heap_bytes_per_msg: Option<f64>,
+}
+
+/// The historic goal of the reports for one-way 32 B packets, packets per second.
+pub(crate) const HISTORIC_GOAL: f64 = 22_600_000.0;
+
+/// The report's figure for a workload by name and number of connections; of two reports the higher figure.
+pub(crate) fn figure(workload: &str, connections: usize) -> Option<Figure> {
+    FIGURES
+        .iter()
+        .filter(|(name, c, _)| *name == workload && *c == connections)
+        .map(|(_, _, figure)| *figure)
+        .max_by(|a, b| a.msgs_per_s.total_cmp(&b.msgs_per_s))
+}
+
+const fn rate(report: &'static str, msgs_per_s: u32) -> Figure {
+    Figure { report, msgs_per_s: msgs_per_s as f64, heap_bytes_per_msg: None }
+}
+
+const fn full(report: &'static str, msgs_per_s: u32, heap: u32) -> Figure {
+    Figure { report, msgs_per_s: msgs_per_s as f64, heap_bytes_per_msg: Some(heap as f64) }
+}
+
+const FIGURES: &[(&str, usize, Figure)] = &[
+    ("receive/single", 1, full("000", 148_740, 85)),
+    ("receive/single", 4, full("000", 1_211_387, 5)),
+    ("receive/single", 16, full("000", 1_899_335, 3)),
+    ("receive/single", 64, full("000", 1_915_342, 0)),
+    ("receive/single", 256, full("000", 1_884_257, 1)),
+    ("receive/single", 1, full("002", 129_957, 38)),
+    ("receive/single", 4, full("002", 1_083_020, 4)),
+    ("receive/single", 16, full("002", 1_895_536, 1)),
+    ("receive/single", 64, full("002", 1_884_672, 0)),
+    ("receive/single", 256, full("002", 1_860_966, 0)),
+    ("receive/single", 1024, full("002", 1_788_657, 1)),
+    ("receive/batch", 1, rate("002", 21_293_660)),
+    ("receive/batch", 4, rate("002", 99_246_232)),
+    ("receive/batch", 16, rate("002", 100_150_225)),
+    ("receive/batch", 256, rate("002", 69_108_290)),
+    ("receive/batch", 1024, rate("002", 77_279_752)),
+    ("echo", 1, full("001", 171_110, 30)),
+    ("echo", 1000, full("001", 1_730_403, 2)),
+    ("echo", 10_000, full("001", 289_905, 19)),
+    ("standard/single", 1, full("002", 30_478, 1_216)),
+    ("standard/single", 4, full("002", 100_705, 1_216)),
+    ("standard/single", 16, full("002", 174_643, 1_216)),
+    ("standard/single", 64, full("002", 248_261, 1_216)),
+    ("standard/single", 256, full("002", 257_932, 1_217)),
+    ("standard/single", 1024, full("002", 214_362, 1_221)),
+    ("standard/window", 1, full("002", 104_767, 1_011)),
+    ("standard/window", 4, full("002", 338_179, 937)),
+    ("standard/window", 16, full("002", 437_253, 988)),
+    ("standard/window", 64, full("002", 457_247, 955)),
+    ("standard/window", 256, full("002", 441_306, 913)),
+    ("standard/window", 1024, full("002", 395_885, 906)),
+    ("length-field/single", 1, full("002", 30_807, 1_040)),
+    ("length-field/single", 4, full("002", 92_506, 1_040)),
+    ("length-field/single", 16, full("002", 174_703, 1_040)),
+    ("length-field/single", 64, full("002", 243_428, 1_040)),
+    ("length-field/single", 256, full("002", 258_868, 1_041)),
+    ("length-field/single", 1024, full("002", 213_858, 1_045)),
+    ("length-field/window", 1, full("002", 105_574, 867)),
+    ("length-field/window", 4, full("002", 284_253, 819)),
+    ("length-field/window", 16, full("002", 424_448, 859)),
+    ("length-field/window", 64, full("002", 451_467, 849)),
+    ("length-field/window", 256, full("002", 445_434, 819)),
+    ("length-field/window", 1024, full("002", 418_760, 803)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_reports_the_higher_figure_is_taken() {
+        assert_eq!(figure("receive/single", 64).unwrap().report, "000");
+        assert_eq!(figure("receive/single", 1024).unwrap().report, "002");
+    }
+
+    #[test]
+    fn what_no_report_has_is_none() {
+        assert_eq!(figure("receive/batch", 64), None);
+        assert_eq!(figure("echo", 64), None);
+    }
+}

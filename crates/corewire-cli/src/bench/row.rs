@@ -1,0 +1,228 @@
+//! One row of results: what goes into the table and into the JSON file.
+
+use serde::Serialize;
+
+use super::measure::Measured;
+use super::plan::{Cell, Pace};
+use super::reports;
+use super::stats::{median, range};
+
+/// The result of one cell on one driver.
+///
+/// Rates and times are medians over the repeats; `_min` and `_max` are the extremes. A figure that was not
+/// measured is `null`.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Row {
+    pub(crate) workload: String,
+    pub(crate) driver: String,
+    pub(crate) connections: usize,
+    pub(crate) window: usize,
+    /// Bytes of a message on the wire, header included.
+    pub(crate) size: usize,
+    /// Packets that one `send` call carried.
+    pub(crate) batch: usize,
+    pub(crate) repeats: usize,
+    pub(crate) duration_s: f64,
+    pub(crate) msgs_per_s: f64,
+    pub(crate) msgs_per_s_min: f64,
+    pub(crate) msgs_per_s_max: f64,
+    /// Headers and payload, one direction.
+    pub(crate) mbit_per_s: f64,
+    pub(crate) ns_per_msg: f64,
+    pub(crate) server_cpu_ns_per_msg: Option<f64>,
+    pub(crate) client_cpu_ns_per_msg: f64,
+    /// Server and client together.
+    pub(crate) heap_bytes_per_msg: f64,
+    pub(crate) server_heap_bytes_per_msg: Option<f64>,
+    pub(crate) client_heap_bytes_per_msg: f64,
+    /// Live heap of the server that the idle connections added, per connection.
+    pub(crate) server_heap_bytes_per_idle_connection: Option<f64>,
+    pub(crate) bytes_per_recv: Option<f64>,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) p999_us: Option<f64>,
+    pub(crate) errors: u64,
+    pub(crate) first_error: Option<String>,
+    pub(crate) limit_msgs_per_s: Option<f64>,
+    pub(crate) limit_msgs_per_s_min: Option<f64>,
+    pub(crate) limit_msgs_per_s_max: Option<f64>,
+    pub(crate) limit_server_cpu_ns_per_msg: Option<f64>,
+    pub(crate) limit_bytes_per_recv: Option<f64>,
+    pub(crate) limit_p50_us: Option<f64>,
+    pub(crate) limit_p99_us: Option<f64>,
+    /// Median of the ratios of neighbouring runs.
+    pub(crate) share_of_limit: Option<f64>,
+    pub(crate) share_of_limit_min: Option<f64>,
+    pub(crate) share_of_limit_max: Option<f64>,
+    /// The number of the report whose figure follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) report: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) report_msgs_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) report_heap_bytes_per_msg: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) report_factor: Option<f64>,
+}
+
+impl Row {
+    /// The row of the repeats of one cell; `limits[i]` was measured right before `ours[i]`.
+    pub(crate) fn new(cell: &Cell, pace: &Pace, ours: &[Measured], limits: &[Measured]) -> Self {
+        let of = |figure: fn(&Measured) -> f64| median(ours.iter().map(figure));
+        let of_limit = |figure: fn(&Measured) -> f64| Some(median(limits.iter().map(figure)));
+        let timed = ours.iter().all(|m| m.samples > 0);
+        let limit_timed = limits.iter().all(|m| m.samples > 0);
+        let shares = || ours.iter().zip(limits).map(|(o, l)| super::stats::per(o.msgs_per_s, l.msgs_per_s));
+        let msgs_per_s = of(|m| m.msgs_per_s);
+        let (msgs_per_s_min, msgs_per_s_max) = range(ours.iter().map(|m| m.msgs_per_s)).unwrap_or_default();
+        let limits_range = range(limits.iter().map(|m| m.msgs_per_s));
+        let shares_range = range(shares());
+        let (server_heap, client_heap) = (of(|m| m.server_heap), of(|m| m.client_heap));
+        Self {
+            workload: cell.name().into(),
+            driver: ours.first().map(|m| m.driver.clone()).unwrap_or_default(),
+            connections: cell.connections,
+            window: cell.window,
+            size: cell.size,
+            batch: cell.batch,
+            repeats: ours.len(),
+            duration_s: pace.duration.as_secs_f64(),
+            msgs_per_s,
+            msgs_per_s_min,
+            msgs_per_s_max,
+            mbit_per_s: msgs_per_s * cell.size as f64 * 8.0 / 1e6,
+            ns_per_msg: super::stats::per(1e9, msgs_per_s),
+            server_cpu_ns_per_msg: Some(of(|m| m.server_cpu_ns)),
+            client_cpu_ns_per_msg: of(|m| m.client_cpu_ns),
+            heap_bytes_per_msg: server_heap + client_heap,
+            server_heap_bytes_per_msg: Some(server_heap),
+            client_heap_bytes_per_msg: client_heap,
+            server_heap_bytes_per_idle_connection: Some(of(|m| m.server_heap_per_connection)),
+            bytes_per_recv: Some(of(|m| m.bytes_per_recv)),
+            p50_us: timed.then(|| of(|m| m.p50_us)),
+            p99_us: timed.then(|| of(|m| m.p99_us)),
+            p999_us: timed.then(|| of(|m| m.p999_us)),
+            errors: ours.iter().chain(limits).map(|m| m.errors).sum(),
+            first_error: ours.iter().chain(limits).find_map(|m| m.first_error.clone()),
+            limit_msgs_per_s: of_limit(|m| m.msgs_per_s),
+            limit_msgs_per_s_min: limits_range.map(|r| r.0),
+            limit_msgs_per_s_max: limits_range.map(|r| r.1),
+            limit_server_cpu_ns_per_msg: of_limit(|m| m.server_cpu_ns),
+            limit_bytes_per_recv: of_limit(|m| m.bytes_per_recv),
+            limit_p50_us: limit_timed.then(|| of_limit(|m| m.p50_us)).flatten(),
+            limit_p99_us: limit_timed.then(|| of_limit(|m| m.p99_us)).flatten(),
+            share_of_limit: Some(median(shares())),
+            share_of_limit_min: shares_range.map(|r| r.0),
+            share_of_limit_max: shares_range.map(|r| r.1),
+            ..Self::default()
+        }
+    }
+
+    /// The row of a cell that could not be measured.
+    pub(crate) fn failed(cell: &Cell, driver: &str, pace: &Pace, failure: &str) -> Self {
+        Self {
+            workload: cell.name().into(),
+            driver: driver.into(),
+            connections: cell.connections,
+            window: cell.window,
+            size: cell.size,
+            batch: cell.batch,
+            duration_s: pace.duration.as_secs_f64(),
+            errors: 1,
+            first_error: Some(failure.into()),
+            ..Self::default()
+        }
+    }
+
+    /// Sets the figure of the performance reports beside ours, where a report has one.
+    pub(crate) fn with_report(mut self) -> Self {
+        if let Some(figure) = reports::figure(&self.workload, self.connections) {
+            self.report = Some(figure.report);
+            self.report_msgs_per_s = Some(figure.msgs_per_s);
+            self.report_heap_bytes_per_msg = figure.heap_bytes_per_msg;
+            self.report_factor = Some(super::stats::per(self.msgs_per_s, figure.msgs_per_s));
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::plan::Workload;
+    use super::*;
+
+    fn measured(msgs_per_s: f64) -> Measured {
+        Measured { msgs_per_s, samples: 10, p50_us: 5.0, driver: "uring".into(), ..Measured::default() }
+    }
+
+    fn row(ours: &[f64], limits: &[f64]) -> Row {
+        let cell = Cell { workload: Workload::Echo, connections: 1000, window: 1, size: 32, batch: 1 };
+        let pace = Pace { warmup: Duration::ZERO, duration: Duration::from_millis(500), repeats: ours.len() };
+        let all = |rates: &[f64]| rates.iter().copied().map(measured).collect::<Vec<_>>();
+        Row::new(&cell, &pace, &all(ours), &all(limits))
+    }
+
+    #[test]
+    fn the_share_is_the_median_of_the_pairs_not_the_ratio_of_the_medians() {
+        // The machine was slow during the second pair; the pairs agree all the same.
+        let row = row(&[900.0, 90.0, 950.0], &[1000.0, 100.0, 1000.0]);
+        assert_eq!(row.share_of_limit, Some(0.9));
+        assert_eq!((row.share_of_limit_min, row.share_of_limit_max), (Some(0.9), Some(0.95)));
+        assert_eq!((row.msgs_per_s, row.msgs_per_s_min, row.msgs_per_s_max), (900.0, 90.0, 950.0));
+    }
+
+    #[test]
+    fn json_rows_carry_the_agreed_keys() {
+        let value = serde_json::to_value(row(&[1e6], &[2e6])).unwrap();
+        for key in [
+            "workload",
+            "driver",
+            "connections",
+            "window",
+            "size",
+            "msgs_per_s",
+            "mbit_per_s",
+            "server_cpu_ns_per_msg",
+            "heap_bytes_per_msg",
+            "bytes_per_recv",
+            "p50_us",
+            "p99_us",
+            "errors",
+            "limit_msgs_per_s",
+            "share_of_limit",
+        ] {
+            assert!(value.get(key).is_some(), "{key}");
+        }
+        assert_eq!(value["mbit_per_s"], 256.0);
+        assert_eq!(value["driver"], "uring");
+        assert!(value.get("report").is_none());
+    }
+
+    #[test]
+    fn errors_of_the_limit_spoil_the_row_too() {
+        let mut bad = measured(1.0);
+        bad.errors = 3;
+        bad.first_error = Some("lost".into());
+        let cell = Cell { workload: Workload::Echo, connections: 1, window: 1, size: 32, batch: 1 };
+        let pace = Pace { warmup: Duration::ZERO, duration: Duration::from_secs(1), repeats: 1 };
+        let row = Row::new(&cell, &pace, &[measured(1.0)], &[bad]);
+        assert_eq!((row.errors, row.first_error.as_deref()), (3, Some("lost")));
+    }
+
+    #[test]
+    fn a_cell_that_failed_is_a_row_with_an_error() {
+        let cell = Cell { workload: Workload::Echo, connections: 7, window: 1, size: 32, batch: 1 };
+        let pace = Pace { warmup: Duration::ZERO, duration: Duration::from_secs(1), repeats: 1 };
+        let row = Row::failed(&cell, "uring", &pace, "the server process ended early");
+        assert_eq!((row.errors, row.connections, row.share_of_limit), (1, 7, None));
+        assert_eq!(row.first_error.as_deref(), Some("the server process ended early"));
+    }
+
+    #[test]
+    fn the_report_stands_beside_ours_with_the_factor() {
+        let row = row(&[17_304_030.0], &[2e7]).with_report();
+        assert_eq!((row.report, row.report_factor), (Some("001"), Some(10.0)));
+    }
+}

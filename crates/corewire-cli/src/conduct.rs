@@ -1,0 +1,340 @@
+//! How a load run is conducted, whatever makes the load: connect, start, warm up, measure, drain, report.
+
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+use crate::control::{Command, Dialogue, Snapshot, Traffic};
+use crate::failure::Failure;
+
+/// How long the connections may take to be made.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the messages in flight may take to come back once sending has stopped.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Latencies of one thread or one run, in nanoseconds.
+pub(crate) type Latency = Histogram<u32>;
+
+/// A histogram from 1 ns to a minute with three digits; what is longer counts as a minute.
+pub(crate) fn latency() -> Latency {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3)
+        .unwrap_or_else(|_| unreachable!("the bounds are constants"))
+}
+
+/// What the load is to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Connect, then wait.
+    Idle = 0,
+    /// Send and receive.
+    Run = 1,
+    /// Send nothing new; wait for what is in flight.
+    Drain = 2,
+    /// End at once.
+    Abort = 3,
+}
+
+/// What the conductor and the threads of a load share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    phase: AtomicU8,
+    measurement: AtomicU32,
+    connected: AtomicUsize,
+    finished: AtomicUsize,
+    errors: AtomicU64,
+    first_error: Mutex<Option<String>>,
+    traffic: Box<[Traffic]>,
+}
+
+impl Shared {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self {
+            phase: AtomicU8::new(Phase::Idle as u8),
+            measurement: AtomicU32::new(0),
+            connected: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
+            errors: AtomicU64::new(0),
+            first_error: Mutex::new(None),
+            traffic: (0..threads).map(|_| Traffic::default()).collect(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Idle,
+            1 => Phase::Run,
+            2 => Phase::Drain,
+            _ => Phase::Abort,
+        }
+    }
+
+    /// Grows by one whenever the latencies seen so far are to be forgotten.
+    #[inline]
+    pub(crate) fn measurement(&self) -> u32 {
+        self.measurement.load(Ordering::Relaxed)
+    }
+
+    /// Says that one more connection is ready.
+    pub(crate) fn connected(&self) {
+        self.connected.fetch_add(1, Ordering::Release);
+    }
+
+    /// Says that one more connection has nothing left to do.
+    pub(crate) fn finished(&self) {
+        self.finished.fetch_add(1, Ordering::Release);
+    }
+
+    /// Counts a fault and keeps the first one's story.
+    pub(crate) fn fault(&self, story: impl FnOnce() -> String) {
+        self.faults(1, story);
+    }
+
+    /// Counts several faults of one kind.
+    pub(crate) fn faults(&self, count: u64, story: impl FnOnce() -> String) {
+        if count > 0 && self.errors.fetch_add(count, Ordering::Relaxed) == 0 {
+            *self.first_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(story());
+        }
+    }
+
+    /// The counters of one thread.
+    pub(crate) fn traffic(&self, thread: usize) -> &Traffic {
+        &self.traffic[thread]
+    }
+
+    /// What a drain still waits for, over all threads.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.traffic.iter().map(|traffic| traffic.in_flight.value()).sum()
+    }
+
+    fn snapshot(&self, calls: (u64, u64)) -> Snapshot {
+        let mut snapshot = Snapshot::of_process();
+        (snapshot.recv_calls, snapshot.send_calls) = calls;
+        for traffic in &self.traffic {
+            traffic.add_to(&mut snapshot);
+        }
+        snapshot.errors = self.errors.load(Ordering::Relaxed);
+        snapshot
+    }
+}
+
+/// The threads of a load: made by the limit program or by the library's clients, conducted the same way.
+pub(crate) struct Crew {
+    /// Shared with the threads.
+    pub(crate) shared: Arc<Shared>,
+    /// How many connections there will be.
+    pub(crate) connections: usize,
+    /// The driver's name, for the report.
+    pub(crate) driver: String,
+    /// Makes every thread look at the phase.
+    pub(crate) wake: Box<dyn Fn()>,
+    /// Receives and sends so far, where a thread does not count its own.
+    pub(crate) calls: Box<dyn Fn() -> (u64, u64)>,
+    /// Whether all threads have ended by themselves, or have nothing left to wait for.
+    pub(crate) ended: Box<dyn Fn() -> bool>,
+    /// Ends the threads and gathers their latencies. Called after [`Phase::Drain`].
+    pub(crate) join: Box<dyn FnOnce() -> Result<Latency, Failure>>,
+}
+
+impl Crew {
+    fn snapshot(&self) -> Snapshot {
+        self.shared.snapshot((self.calls)())
+    }
+}
+
+impl std::fmt::Debug for Crew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Crew").field("connections", &self.connections).field("driver", &self.driver).finish()
+    }
+}
+
+/// What a load process says at its end, as one JSON line.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LoadReport {
+    /// The totals after the drain.
+    pub(crate) totals: Snapshot,
+    /// Latencies taken; the percentiles are 0 when there is none.
+    pub(crate) samples: u64,
+    /// Median, µs.
+    pub(crate) p50_us: f64,
+    /// 99th percentile, µs.
+    pub(crate) p99_us: f64,
+    /// 99.9th percentile, µs.
+    pub(crate) p999_us: f64,
+    /// The story of the first fault.
+    pub(crate) first_error: Option<String>,
+}
+
+/// What a run between two clocks gave.
+#[derive(Debug)]
+pub(crate) struct Timed {
+    /// At the start of the measured window.
+    pub(crate) before: Snapshot,
+    /// At its end.
+    pub(crate) after: Snapshot,
+    /// After the drain.
+    pub(crate) report: LoadReport,
+}
+
+/// How a run without `--control` is timed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Length {
+    /// A warm-up, then a measured window.
+    Clock {
+        /// Not measured.
+        warmup: Duration,
+        /// Measured.
+        duration: Duration,
+    },
+    /// Until every connection has done its share of a number of messages; all of it is measured.
+    Messages,
+}
+
+/// Conducts a crew by the lines of the standard input; ends with the [`LoadReport`] on standard output.
+pub(crate) fn by_control(crew: Crew) -> Result<(), Failure> {
+    await_connections(&crew)?;
+    let mut dialogue = Dialogue::new();
+    println!("ready");
+    std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
+    loop {
+        match dialogue.command()? {
+            Command::Start => set_phase(&crew, Phase::Run),
+            Command::Measure => {
+                crew.shared.measurement.fetch_add(1, Ordering::Relaxed);
+            }
+            Command::Snapshot => dialogue.answer(&crew.snapshot())?,
+            Command::Driver => dialogue.answer(&crew.driver)?,
+            Command::Stop => break,
+        }
+    }
+    let report = drain(crew)?;
+    dialogue.answer(&report)
+}
+
+/// Conducts a crew by the clock or by a number of messages.
+pub(crate) fn by_clock(crew: Crew, length: Length) -> Result<Timed, Failure> {
+    await_connections(&crew)?;
+    if let Length::Clock { warmup, .. } = length {
+        set_phase(&crew, Phase::Run);
+        std::thread::sleep(warmup);
+        crew.shared.measurement.fetch_add(1, Ordering::Relaxed);
+    }
+    let before = crew.snapshot();
+    match length {
+        Length::Clock { duration, .. } => watch(&crew, Some(duration)),
+        Length::Messages => {
+            set_phase(&crew, Phase::Run);
+            watch(&crew, None);
+        }
+    }
+    let after = crew.snapshot();
+    let report = drain(crew)?;
+    Ok(Timed { before, after, report })
+}
+
+fn await_connections(crew: &Crew) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while crew.shared.connected.load(Ordering::Acquire) < crew.connections {
+        if let Some(story) = crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(Failure::Library(story));
+        }
+        if begun.elapsed() > CONNECT_TIMEOUT {
+            return Err(Failure::TimedOut {
+                what: format!("connecting {} connections", crew.connections),
+                limit: CONNECT_TIMEOUT,
+            });
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Waits for the end of the window, or for the end of all connections when there is no window.
+fn watch(crew: &Crew, window: Option<Duration>) {
+    const STEP: Duration = Duration::from_millis(20);
+    let begun = Instant::now();
+    let bar = window.filter(|w| *w > Duration::from_secs(2) && std::io::stderr().is_terminal()).map(|w| {
+        ProgressBar::new(w.as_millis() as u64).with_style(
+            ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+        )
+    });
+    loop {
+        let left = window.map(|w| w.saturating_sub(begun.elapsed()));
+        let finished = crew.shared.finished.load(Ordering::Acquire) >= crew.connections;
+        if left.is_some_and(|left| left.is_zero()) || finished || (crew.ended)() {
+            break;
+        }
+        if let Some(bar) = &bar {
+            bar.set_position(begun.elapsed().as_millis() as u64);
+            bar.set_message(format!("{} messages", crew.snapshot().messages));
+        }
+        let step = if window.is_none() { Duration::from_millis(1) } else { STEP };
+        std::thread::sleep(left.map_or(step, |left| left.min(step)));
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+}
+
+fn drain(crew: Crew) -> Result<LoadReport, Failure> {
+    set_phase(&crew, Phase::Drain);
+    let begun = Instant::now();
+    while !(crew.ended)() && begun.elapsed() < DRAIN_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    set_phase(&crew, Phase::Abort);
+    let calls = (crew.calls)();
+    let latency = (crew.join)()?;
+    let us = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
+    Ok(LoadReport {
+        totals: crew.shared.snapshot(calls),
+        samples: latency.len(),
+        p50_us: us(0.5),
+        p99_us: us(0.99),
+        p999_us: us(0.999),
+        first_error: crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take(),
+    })
+}
+
+fn set_phase(crew: &Crew, phase: Phase) {
+    crew.shared.phase.store(phase as u8, Ordering::Release);
+    (crew.wake)();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_fault_is_told_but_all_are_counted() {
+        let shared = Shared::new(1);
+        shared.fault(|| "first".into());
+        shared.faults(3, || "second".into());
+        shared.faults(0, || "never".into());
+        assert_eq!(shared.snapshot((0, 0)).errors, 4);
+        assert_eq!(shared.first_error.lock().unwrap().as_deref(), Some("first"));
+    }
+
+    #[test]
+    fn a_crew_that_cannot_connect_fails_with_the_story() {
+        let shared = Arc::new(Shared::new(1));
+        shared.fault(|| "refused".into());
+        let crew = Crew {
+            shared,
+            connections: 1,
+            driver: String::new(),
+            wake: Box::new(|| ()),
+            calls: Box::new(|| (0, 0)),
+            ended: Box::new(|| true),
+            join: Box::new(|| Ok(latency())),
+        };
+        let failure = by_clock(crew, Length::Messages).unwrap_err();
+        assert_eq!(failure.to_string(), "refused");
+    }
+}

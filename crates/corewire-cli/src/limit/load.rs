@@ -1,0 +1,323 @@
+//! The load side of the limit.
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::epoll::EventFlags;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::HOT_BUFFER;
+use super::poll::{Moved, Poll, address, receive, transmit};
+use crate::args::{LimitLoadArgs, LimitLoadKind};
+use crate::conduct::{Crew, Latency, Phase, Shared, latency};
+use crate::failure::Failure;
+use crate::pattern::Probe;
+use crate::system;
+
+const WAKE: u64 = u64::MAX;
+/// One-way blocks. A loopback segment over IPv4 holds 65,483 bytes, so a block of 64 KiB is followed by a runt that
+/// wakes the server for nothing: at one connection, blocks that just fit make three times the rate of it.
+const BLOCK: usize = 64 * 1024 - 64;
+/// One-way blocks sent on one event before the next connection has its turn.
+const BLOCKS_PER_EVENT: usize = 4;
+
+/// Starts the one load thread; it connects at once and waits for its phase.
+pub(crate) fn crew(args: &LimitLoadArgs) -> Result<Crew, Failure> {
+    let target = address(&args.target)?;
+    let wake = Arc::new(
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(Failure::io("cannot create an eventfd"))?,
+    );
+    let shared = Arc::new(Shared::new(1));
+    let ended = Arc::new(AtomicBool::new(false));
+    let (thread_shared, thread_wake, thread_ended) =
+        (Arc::clone(&shared), Arc::clone(&wake), Arc::clone(&ended));
+    let args = args.clone();
+    let connections = args.connections;
+    let thread = std::thread::spawn(move || {
+        let result = run(&args, target, Arc::clone(&thread_shared), thread_wake);
+        if let Err(failure) = &result {
+            thread_shared.fault(|| failure.to_string());
+        }
+        thread_ended.store(true, Ordering::Release);
+        result
+    });
+    Ok(Crew {
+        shared,
+        connections,
+        driver: "limit".into(),
+        wake: Box::new(move || {
+            // A full counter means that a wake-up is already on its way.
+            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+        }),
+        calls: Box::new(|| (0, 0)),
+        ended: Box::new(move || ended.load(Ordering::Acquire)),
+        join: Box::new(move || {
+            thread.join().map_err(|_| Failure::Library("the load thread panicked".into()))?
+        }),
+    })
+}
+
+fn run(
+    args: &LimitLoadArgs,
+    target: SocketAddr,
+    shared: Arc<Shared>,
+    wake: Arc<OwnedFd>,
+) -> Result<Latency, Failure> {
+    if let Some(&cpu) = args.cpus.0.first() {
+        system::pin_to(cpu)?;
+    }
+    let mut load = Load::connect(args, target, shared, wake)?;
+    load.run()?;
+    Ok(load.latency)
+}
+
+struct Load {
+    poll: Poll,
+    wake: Arc<OwnedFd>,
+    echo: bool,
+    window: usize,
+    size: usize,
+    hot: Vec<u8>,
+    connections: Vec<Connection>,
+    shared: Arc<Shared>,
+    phase: Phase,
+    /// Connections that have bytes in flight or to send.
+    busy: usize,
+    latency: Latency,
+    measurement: u32,
+}
+
+struct Connection {
+    fd: OwnedFd,
+    /// Bytes that may be sent now.
+    to_send: usize,
+    /// Bytes received of the message that is not whole yet.
+    partial: usize,
+    /// Messages handed to `to_send`, and messages back.
+    sent: u64,
+    back: u64,
+    blocked: bool,
+    open: bool,
+    probe: Probe,
+}
+
+impl Load {
+    fn connect(
+        args: &LimitLoadArgs,
+        target: SocketAddr,
+        shared: Arc<Shared>,
+        wake: Arc<OwnedFd>,
+    ) -> Result<Self, Failure> {
+        let poll = Poll::new()?;
+        poll.add(&*wake, WAKE, EventFlags::IN)?;
+        let mut connections = Vec::with_capacity(args.connections);
+        for slot in 0..args.connections {
+            let stream =
+                TcpStream::connect(target).map_err(Failure::io(format!("cannot connect to {target}")))?;
+            stream.set_nodelay(true).map_err(Failure::io("cannot set TCP_NODELAY"))?;
+            stream.set_nonblocking(true).map_err(Failure::io("cannot set up a connection"))?;
+            let fd = OwnedFd::from(stream);
+            poll.add(&fd, slot as u64, EventFlags::IN)?;
+            let probe = Probe::new(args.window);
+            connections.push(Connection {
+                fd,
+                to_send: 0,
+                partial: 0,
+                sent: 0,
+                back: 0,
+                blocked: false,
+                open: true,
+                probe,
+            });
+            shared.connected();
+        }
+        Ok(Self {
+            poll,
+            wake,
+            echo: args.kind == LimitLoadKind::Echo,
+            window: args.window,
+            size: args.size,
+            hot: vec![0x5a; HOT_BUFFER],
+            connections,
+            shared,
+            phase: Phase::Idle,
+            busy: 0,
+            latency: latency(),
+            measurement: 0,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), Failure> {
+        loop {
+            let events = self.poll.wait()?;
+            let measurement = self.shared.measurement();
+            if measurement != self.measurement {
+                self.measurement = measurement;
+                self.latency.reset();
+            }
+            for at in 0..events {
+                let (token, flags) = self.poll.event(at);
+                let slot = token as usize;
+                if token == WAKE {
+                    self.obey()?;
+                } else if self.echo {
+                    if flags.contains(EventFlags::OUT) {
+                        self.flush(slot)?;
+                    }
+                    if flags != EventFlags::OUT {
+                        self.on_echoed(slot)?;
+                    }
+                } else {
+                    self.pour(slot, flags)?;
+                }
+            }
+            match self.phase {
+                Phase::Abort => break,
+                Phase::Drain if self.busy == 0 || !self.echo => break,
+                _ => {}
+            }
+        }
+        self.count_missing();
+        Ok(())
+    }
+
+    fn obey(&mut self) -> Result<(), Failure> {
+        let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        let before = std::mem::replace(&mut self.phase, self.shared.phase());
+        if before != Phase::Idle || self.phase != Phase::Run {
+            return Ok(());
+        }
+        for slot in 0..self.connections.len() {
+            if self.echo {
+                self.busy += 1;
+                self.hand_over(slot, self.window as u64);
+                self.flush(slot)?;
+            } else {
+                self.poll.change(
+                    &self.connections[slot].fd,
+                    slot as u64,
+                    EventFlags::IN | EventFlags::OUT,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Allows `messages` more to be sent, and times one of them when it is its turn.
+    #[inline]
+    fn hand_over(&mut self, slot: usize, messages: u64) {
+        let connection = &mut self.connections[slot];
+        connection.probe.sending(connection.sent, connection.sent + messages, system::monotonic_ns);
+        connection.sent += messages;
+        connection.to_send += messages as usize * self.size;
+    }
+
+    /// Sends all that may be sent, in one call where the kernel takes it.
+    #[inline]
+    fn flush(&mut self, slot: usize) -> Result<(), Failure> {
+        let traffic = self.shared.traffic(0);
+        let connection = &mut self.connections[slot];
+        while connection.to_send > 0 {
+            let bytes = connection.to_send.min(self.hot.len());
+            match transmit(&connection.fd, &self.hot[..bytes]) {
+                Moved::Bytes(sent) => {
+                    traffic.send_calls.add(1);
+                    traffic.sent_bytes.add(sent as u64);
+                    connection.to_send -= sent;
+                    if sent < bytes {
+                        break;
+                    }
+                }
+                Moved::NotNow => break,
+                Moved::Closed => return self.lost(slot),
+            }
+        }
+        let blocked = connection.to_send > 0;
+        if blocked != connection.blocked {
+            connection.blocked = blocked;
+            let flags = if blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            self.poll.change(&connection.fd, slot as u64, flags)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_echoed(&mut self, slot: usize) -> Result<(), Failure> {
+        let connection = &mut self.connections[slot];
+        let received = match receive(&connection.fd, &mut self.hot) {
+            Moved::Bytes(bytes) => bytes,
+            Moved::NotNow => return Ok(()),
+            Moved::Closed => return self.lost(slot),
+        };
+        let have = connection.partial + received;
+        let whole = have / self.size;
+        connection.partial = have % self.size;
+        connection.back += whole as u64;
+        let traffic = self.shared.traffic(0);
+        traffic.recv_calls.add(1);
+        traffic.recv_bytes.add(received as u64);
+        traffic.messages.add(whole as u64);
+        if whole == 0 {
+            return Ok(());
+        }
+        if let Some(nanoseconds) = connection.probe.received(connection.back, system::monotonic_ns) {
+            self.latency.saturating_record(nanoseconds);
+        }
+        if self.phase == Phase::Run {
+            self.hand_over(slot, whole as u64);
+            return self.flush(slot);
+        }
+        if connection.back == connection.sent {
+            self.busy -= 1;
+        }
+        Ok(())
+    }
+
+    /// One way: writes blocks for as long as the socket takes them, within the connection's turn.
+    fn pour(&mut self, slot: usize, flags: EventFlags) -> Result<(), Failure> {
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            return self.lost(slot);
+        }
+        if self.phase != Phase::Run {
+            return Ok(());
+        }
+        let traffic = self.shared.traffic(0);
+        let fd = &self.connections[slot].fd;
+        for _ in 0..BLOCKS_PER_EVENT {
+            match transmit(fd, &self.hot[..BLOCK]) {
+                Moved::Bytes(sent) => {
+                    traffic.send_calls.add(1);
+                    traffic.sent_bytes.add(sent as u64);
+                    if sent < BLOCK {
+                        break;
+                    }
+                }
+                Moved::NotNow => break,
+                Moved::Closed => return self.lost(slot),
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, slot: usize) -> Result<(), Failure> {
+        let connection = &mut self.connections[slot];
+        if std::mem::replace(&mut connection.open, false) {
+            self.shared.fault(|| format!("connection {slot} was closed by the server"));
+            self.poll.change(&connection.fd, slot as u64, EventFlags::ET)?;
+            if self.echo && connection.back < connection.sent {
+                self.busy = self.busy.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn count_missing(&self) {
+        if self.echo {
+            let missing = self.connections.iter().map(|c| c.sent - c.back).sum();
+            self.shared.faults(missing, || format!("{missing} messages never came back"));
+        }
+    }
+}

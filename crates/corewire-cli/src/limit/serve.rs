@@ -1,0 +1,182 @@
+//! The server side of the limit.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, listen, sockopt};
+
+use super::HOT_BUFFER;
+use super::poll::{Moved, Poll, address, receive, transmit};
+use crate::args::{LimitServeArgs, ServeKind};
+use crate::control::{Traffic, attend_server};
+use crate::failure::Failure;
+use crate::system;
+
+const LISTENER: u64 = u64::MAX;
+const BACKLOG: i32 = 4096;
+/// What is only counted is received in smaller pieces: the sender goes on while a piece is copied.
+const SINK_BUFFER: usize = 128 * 1024;
+
+/// Serves until standard input says `stop` or ends; without `--control`, until the process is killed.
+pub(crate) fn serve(args: &LimitServeArgs) -> Result<(), Failure> {
+    let listener = bind(&args.listen)?;
+    let local = listener.local_addr().map_err(Failure::io("cannot read the listening address"))?;
+    let traffic = Arc::new(Traffic::default());
+    let (cpu, kind, counters) = (args.cpus.0.first().copied(), args.kind, Arc::clone(&traffic));
+    let thread = std::thread::spawn(move || {
+        if let Some(cpu) = cpu {
+            system::pin_to(cpu)?;
+        }
+        Server::new(listener.into(), kind, counters)?.run()
+    });
+    println!("listening on tcp://{local}");
+    std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
+    if args.control {
+        let watch = Arc::clone(&traffic);
+        std::thread::spawn(move || {
+            // The loop ends only by a failure; the benchmark then finds it on standard error.
+            if let Ok(Err(failure)) = thread.join() {
+                eprintln!("corewire: {failure}");
+            }
+            std::process::exit(1);
+        });
+        attend_server("limit", |snapshot| watch.add_to(snapshot))
+    } else {
+        thread.join().map_err(|_| Failure::Library("the server thread panicked".into()))?
+    }
+}
+
+fn bind(uri: &str) -> Result<TcpListener, Failure> {
+    let listener =
+        TcpListener::bind(address(uri)?).map_err(Failure::io(format!("cannot listen on {uri}")))?;
+    listen(&listener, BACKLOG).map_err(Failure::io("cannot set the backlog"))?;
+    listener.set_nonblocking(true).map_err(Failure::io("cannot set up the listener"))?;
+    Ok(listener)
+}
+
+struct Server {
+    poll: Poll,
+    listener: OwnedFd,
+    echo: bool,
+    hot: Vec<u8>,
+    connections: Vec<Option<Connection>>,
+    vacant: Vec<usize>,
+    traffic: Arc<Traffic>,
+}
+
+struct Connection {
+    fd: OwnedFd,
+    /// What a send did not take; empty in all but the heaviest loads.
+    left: VecDeque<u8>,
+}
+
+impl Server {
+    fn new(listener: OwnedFd, kind: ServeKind, traffic: Arc<Traffic>) -> Result<Self, Failure> {
+        let poll = Poll::new()?;
+        poll.add(&listener, LISTENER, EventFlags::IN)?;
+        let echo = kind == ServeKind::Echo;
+        Ok(Self {
+            poll,
+            listener,
+            echo,
+            hot: vec![0; if echo { HOT_BUFFER } else { SINK_BUFFER }],
+            connections: vec![],
+            vacant: vec![],
+            traffic,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), Failure> {
+        loop {
+            for at in 0..self.poll.wait()? {
+                let (token, flags) = self.poll.event(at);
+                if token == LISTENER {
+                    self.accept()?;
+                    continue;
+                }
+                let slot = token as usize;
+                if flags.contains(EventFlags::OUT) {
+                    self.on_writable(slot)?;
+                } else {
+                    self.on_readable(slot)?;
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) -> Result<(), Failure> {
+        loop {
+            let fd = match accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(fd) => fd,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => return Err(Failure::io("cannot accept a connection")(error)),
+            };
+            sockopt::set_tcp_nodelay(&fd, true).map_err(Failure::io("cannot set TCP_NODELAY"))?;
+            let slot = self.vacant.pop().unwrap_or_else(|| {
+                self.connections.push(None);
+                self.connections.len() - 1
+            });
+            self.poll.add(&fd, slot as u64, EventFlags::IN)?;
+            self.connections[slot] = Some(Connection { fd, left: VecDeque::new() });
+            self.traffic.sessions.add(1);
+        }
+    }
+
+    #[inline]
+    fn on_readable(&mut self, slot: usize) -> Result<(), Failure> {
+        let Some(connection) = &mut self.connections[slot] else { return Ok(()) };
+        let received = match receive(&connection.fd, &mut self.hot) {
+            Moved::Bytes(bytes) => bytes,
+            Moved::NotNow => return Ok(()),
+            Moved::Closed => return self.close(slot),
+        };
+        self.traffic.recv_calls.add(1);
+        self.traffic.recv_bytes.add(received as u64);
+        if !self.echo {
+            return Ok(());
+        }
+        let sent = match transmit(&connection.fd, &self.hot[..received]) {
+            Moved::Bytes(sent) => sent,
+            Moved::NotNow => 0,
+            Moved::Closed => return self.close(slot),
+        };
+        self.traffic.send_calls.add(1);
+        self.traffic.sent_bytes.add(sent as u64);
+        if sent < received {
+            connection.left.extend(&self.hot[sent..received]);
+            // Reading goes on when the peer has taken these, which bounds what is kept for it.
+            self.poll.change(&connection.fd, slot as u64, EventFlags::OUT)?;
+        }
+        Ok(())
+    }
+
+    fn on_writable(&mut self, slot: usize) -> Result<(), Failure> {
+        let Some(connection) = &mut self.connections[slot] else { return Ok(()) };
+        while !connection.left.is_empty() {
+            match transmit(&connection.fd, connection.left.as_slices().0) {
+                Moved::Bytes(sent) => {
+                    connection.left.drain(..sent);
+                    self.traffic.send_calls.add(1);
+                    self.traffic.sent_bytes.add(sent as u64);
+                }
+                Moved::NotNow => return Ok(()),
+                Moved::Closed => return self.close(slot),
+            }
+        }
+        self.poll.change(&connection.fd, slot as u64, EventFlags::IN)
+    }
+
+    fn close(&mut self, slot: usize) -> Result<(), Failure> {
+        if self.connections[slot].take().is_some() {
+            self.vacant.push(slot);
+            self.traffic.sessions.subtract(1);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Requests and matched replies.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use corewire::client::Call;
+use corewire::{Bytes, CallError, NetClient, spawn_local};
+
+use super::station::Station;
+use crate::pattern::{Pattern, Probe};
+use crate::system::monotonic_ns;
+
+/// The messages that the calls of a worker carry: more than there are in flight on a connection, so that a reply that
+/// went to the wrong call is told by its content.
+pub(crate) fn messages(window: usize, payload: usize) -> Rc<[Vec<u8>]> {
+    let mut pattern = Pattern::new(payload);
+    (0..=window as u64).map(|index| pattern.message(index).to_vec()).collect()
+}
+
+/// Starts the task that calls until the phase or the budget ends.
+pub(crate) fn start(station: Rc<Station>, client: NetClient, index: usize) {
+    drop(spawn_local(async move {
+        let messages = Rc::clone(&station.messages);
+        let mut caller = Caller::new(&station, &client, &messages, index);
+        poll_fn(|context| caller.poll(context)).await;
+        station.shared.finished();
+    }));
+}
+
+/// The calls of one connection.
+struct Caller<'a> {
+    station: &'a Station,
+    client: &'a NetClient,
+    messages: &'a [Vec<u8>],
+    index: usize,
+    /// The oldest first: the server answers in order, so that is the one to wait for.
+    calls: VecDeque<Call<'a>>,
+    sent: u64,
+    back: u64,
+    budget: u64,
+    probe: Probe,
+}
+
+impl<'a> Caller<'a> {
+    fn new(station: &'a Station, client: &'a NetClient, messages: &'a [Vec<u8>], index: usize) -> Self {
+        let window = station.args.window;
+        Self {
+            station,
+            client,
+            messages,
+            index,
+            calls: VecDeque::with_capacity(window),
+            sent: 0,
+            back: 0,
+            budget: station.budget(index).unwrap_or(u64::MAX),
+            probe: Probe::new(window),
+        }
+    }
+
+    /// Keeps the window full for as long as the phase and the budget allow; ready after the last reply.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.fill(context);
+            let Some(oldest) = self.calls.front_mut() else { return Poll::Ready(()) };
+            let Poll::Ready(reply) = Pin::new(oldest).poll(context) else { return Poll::Pending };
+            self.calls.pop_front();
+            self.take(reply);
+        }
+    }
+
+    fn fill(&mut self, context: &mut Context<'_>) {
+        let traffic = self.station.traffic();
+        while self.calls.len() < self.station.args.window
+            && self.sent < self.budget
+            && self.station.may_send()
+        {
+            self.probe.sending(self.sent, self.sent + 1, monotonic_ns);
+            traffic.in_flight.add(1);
+            traffic.sent_bytes.add(self.station.args.size as u64);
+            let mut call = self.client.request(self.message(self.sent));
+            self.sent += 1;
+            // A call begins when it is first polled.
+            if let Poll::Ready(reply) = Pin::new(&mut call).poll(context) {
+                self.station.traffic().in_flight.subtract(1);
+                let story = || format!("connection {}: a call ended at once: {reply:?}", self.index);
+                self.station.shared.fault(story);
+                self.budget = self.sent;
+            } else {
+                self.calls.push_back(call);
+            }
+        }
+    }
+
+    fn take(&mut self, reply: Result<Bytes, CallError>) {
+        let (station, index, number) = (self.station, self.index, self.back);
+        let traffic = station.traffic();
+        traffic.in_flight.subtract(1);
+        self.back += 1;
+        match reply {
+            Ok(reply) => {
+                traffic.messages.add(1);
+                traffic.recv_bytes.add(station.args.size as u64);
+                if *reply != *self.message(number) {
+                    station.shared.fault(|| format!("connection {index}: call {number} got another reply"));
+                }
+            }
+            Err(error) => {
+                station.shared.fault(|| format!("connection {index}: call {number} failed: {error}"));
+                self.budget = self.sent;
+            }
+        }
+        if let Some(nanoseconds) = self.probe.received(self.back, monotonic_ns) {
+            station.record(nanoseconds);
+        }
+    }
+
+    fn message(&self, number: u64) -> &'a [u8] {
+        &self.messages[(number % self.messages.len() as u64) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_in_flight_at_the_same_time_differ() {
+        let messages = messages(255, 28);
+        assert_eq!(messages.len(), 256);
+        for (at, message) in messages.iter().enumerate() {
+            assert_eq!(message.len(), 28);
+            assert!(!messages[..at].contains(message));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The workers of a load: made, connected, woken, ended.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use corewire::NetUri;
+use corewire::runtime::Runtime;
+
+use super::station::Station;
+use super::{connect, payload_size};
+use crate::args::LoadArgs;
+use crate::conduct::{Crew, Latency, Phase, Shared, latency};
+use crate::failure::Failure;
+use crate::serve::{driver_kind, driver_name};
+
+const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Starts the workers; each connects its share of the connections at once and waits for its phase.
+pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
+    let uri = NetUri::parse(&args.target)
+        .map_err(|error| Failure::Target { target: args.target.clone(), reason: error.to_string() })?;
+    let cpus = args.cpus.clone().unwrap_or_default().0;
+    let workers = args.threads.unwrap_or(cpus.len().max(1)).min(args.connections);
+    let mut builder = Runtime::builder().workers(workers).driver(driver_kind(args.driver)).name("load");
+    if !cpus.is_empty() {
+        builder = builder.cpus(cpus);
+    }
+    let runtime = builder.build().map_err(|error| Failure::Library(error.to_string()))?;
+    let shared = Arc::new(Shared::new(workers));
+    let payload = payload_size(args.kind, args.size)?;
+    let args = Arc::new(args.clone());
+    for worker in 0..workers {
+        let (args, shared, uri) = (Arc::clone(&args), Arc::clone(&shared), uri.clone());
+        on(&runtime, worker, move || {
+            let mine = (worker..args.connections).step_by(workers);
+            connect::connect(&Station::open(worker, args, shared, payload), &uri, mine);
+        })?;
+    }
+    let runtime = Arc::new(runtime);
+    let (waker, stopped, counted) = (Arc::clone(&runtime), Arc::clone(&shared), Arc::clone(&runtime));
+    Ok(Crew {
+        connections: args.connections,
+        driver: driver_name(args.driver),
+        wake: Box::new(move || {
+            for worker in 0..workers {
+                // A worker that has stopped needs no waking.
+                let _ = on(&waker, worker, wake_here);
+            }
+        }),
+        ended: Box::new(move || stopped.phase() >= Phase::Drain && stopped.in_flight() == 0),
+        calls: Box::new(move || {
+            let stats = counted.handle().stats();
+            (stats.receives, stats.sends)
+        }),
+        join: {
+            let shared = Arc::clone(&shared);
+            Box::new(move || gather(&runtime, workers, &shared))
+        },
+        shared,
+    })
+}
+
+/// Runs a closure on a worker.
+fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    runtime.handle().run_on(worker, call).map_err(|error| Failure::Library(error.to_string()))
+}
+
+/// Sending begins with the first wake-up; later ones only end the worker's wait.
+fn wake_here() {
+    let station = Station::here();
+    if station.may_send() {
+        station.start();
+    }
+}
+
+/// Ends every worker's connections and merges the latencies.
+fn gather(runtime: &Runtime, workers: usize, shared: &Shared) -> Result<Latency, Failure> {
+    let merged = Arc::new(Mutex::new(latency()));
+    let left = Arc::new(AtomicU64::new(workers as u64));
+    for worker in 0..workers {
+        let (merged, left) = (Arc::clone(&merged), Arc::clone(&left));
+        on(runtime, worker, move || {
+            let own = Station::close();
+            let added = merged.lock().unwrap_or_else(PoisonError::into_inner).add(own);
+            debug_assert!(added.is_ok(), "all histograms have the same bounds");
+            left.fetch_sub(1, Ordering::Release);
+        })?;
+    }
+    let begun = std::time::Instant::now();
+    while left.load(Ordering::Acquire) > 0 {
+        if begun.elapsed() > JOIN_TIMEOUT {
+            return Err(Failure::TimedOut { what: "the end of the load".into(), limit: JOIN_TIMEOUT });
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let missing = shared.in_flight();
+    shared.faults(missing, || format!("{missing} messages or senders never came to an end"));
+    let merged = merged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(merged)
+}

@@ -1,0 +1,127 @@
+//! `corewire load`: makes load for any server that echoes or swallows what it is sent.
+
+mod calls;
+mod connect;
+mod crew;
+mod echo;
+mod flow;
+mod one_way;
+mod station;
+
+use crate::args::{LoadArgs, LoadKind};
+use crate::bench::{Row, per, results, write_json};
+use crate::conduct::{Length, Timed, by_clock, by_control};
+use crate::failure::Failure;
+use crate::system;
+
+/// Loads the target and prints what came of it; whether there were no errors.
+pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
+    payload_size(args.kind, args.size)?;
+    system::check_fd_limit(args.connections)?;
+    let crew = crew::start(args)?;
+    if args.control {
+        return by_control(crew).map(|()| true);
+    }
+    let length = match args.packets {
+        Some(_) => Length::Messages,
+        None => Length::Clock { warmup: args.warmup, duration: args.duration },
+    };
+    let driver = crew.driver.clone();
+    let row = row(args, driver, by_clock(crew, length)?);
+    let valid = row.errors == 0;
+    print!("{}", results(std::slice::from_ref(&row)));
+    if let Some(path) = &args.json {
+        write_json(path, &[row])?;
+    }
+    Ok(valid)
+}
+
+/// Bytes of payload in a message of `size` bytes on the wire.
+fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
+    let refuse = |why: &str| Err(Failure::Setting(format!("--size {size} cannot be sent: {why}")));
+    match kind {
+        LoadKind::Receive | LoadKind::Echo => Ok(size),
+        LoadKind::Standard => match size {
+            0..=4 => refuse("the header alone has 4 bytes and the payload needs one"),
+            5..=65_538 => Ok(size - 4),
+            65_539..=65_542 => refuse("with the header, messages have up to 65538 bytes or from 65543 on"),
+            _ => Ok(size - 8),
+        },
+        LoadKind::LengthField => match size {
+            0..=2 => refuse("the header alone has 2 bytes and the payload needs one"),
+            3..=65_537 => Ok(size - 2),
+            _ => refuse("the payload does not fit the 2-byte length, 65535 at most"),
+        },
+    }
+}
+
+/// What the load alone can say: the server's figures and the limit are not known here.
+fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
+    let Timed { before, after, report } = timed;
+    let seconds = (after.at_ns - before.at_ns) as f64 / 1e9;
+    let messages = match args.kind {
+        LoadKind::Receive => (after.sent_bytes - before.sent_bytes) as f64 / args.size as f64,
+        _ => (after.messages - before.messages) as f64,
+    };
+    let msgs_per_s = per(messages, seconds);
+    let heap = per((after.heap_bytes - before.heap_bytes) as f64, messages);
+    let timed = report.samples > 0;
+    let workload = match (args.kind, args.batch, args.window) {
+        (LoadKind::Receive, 1, _) => "receive/single",
+        (LoadKind::Receive, ..) => "receive/batch",
+        (LoadKind::Echo, ..) => "echo",
+        (LoadKind::Standard, _, 1) => "standard/single",
+        (LoadKind::Standard, ..) => "standard/window",
+        (LoadKind::LengthField, _, 1) => "length-field/single",
+        (LoadKind::LengthField, ..) => "length-field/window",
+    };
+    Row {
+        workload: workload.into(),
+        driver,
+        connections: args.connections,
+        window: args.window,
+        size: args.size,
+        batch: args.batch,
+        repeats: 1,
+        duration_s: seconds,
+        msgs_per_s,
+        msgs_per_s_min: msgs_per_s,
+        msgs_per_s_max: msgs_per_s,
+        mbit_per_s: msgs_per_s * args.size as f64 * 8.0 / 1e6,
+        ns_per_msg: per(1e9, msgs_per_s),
+        client_cpu_ns_per_msg: per((after.cpu_ns - before.cpu_ns) as f64, messages),
+        heap_bytes_per_msg: heap,
+        client_heap_bytes_per_msg: heap,
+        p50_us: timed.then_some(report.p50_us),
+        p99_us: timed.then_some(report.p99_us),
+        p999_us: timed.then_some(report.p999_us),
+        errors: report.totals.errors,
+        first_error: report.first_error,
+        ..Row::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_is_part_of_the_size() {
+        assert_eq!(payload_size(LoadKind::Echo, 32).unwrap(), 32);
+        assert_eq!(payload_size(LoadKind::Standard, 32).unwrap(), 28);
+        assert_eq!(payload_size(LoadKind::Standard, 65_543).unwrap(), 65_535);
+        assert_eq!(payload_size(LoadKind::LengthField, 32).unwrap(), 30);
+    }
+
+    #[test]
+    fn sizes_that_no_message_can_have_are_refused() {
+        for (kind, size) in [
+            (LoadKind::Standard, 4),
+            (LoadKind::Standard, 65_540),
+            (LoadKind::LengthField, 2),
+            (LoadKind::LengthField, 65_538),
+        ] {
+            assert!(payload_size(kind, size).is_err(), "{kind:?} {size}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What the connections of one worker share. It never leaves its worker, so nothing in it is locked.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use corewire::{CloseReason, NetClient, Session};
+
+use super::echo::Lane;
+use super::{calls, one_way};
+use crate::args::{LoadArgs, LoadKind};
+use crate::conduct::{Latency, Phase, Shared, latency};
+use crate::control::Traffic;
+use crate::pattern::Pattern;
+
+/// One worker's part of a load.
+#[derive(Debug)]
+pub(crate) struct Station {
+    pub(crate) args: Arc<LoadArgs>,
+    pub(crate) shared: Arc<Shared>,
+    /// What raw messages say.
+    pub(crate) pattern: RefCell<Pattern>,
+    /// What calls say.
+    pub(crate) messages: Rc<[Vec<u8>]>,
+    thread: usize,
+    latency: RefCell<Latency>,
+    measurement: Cell<u32>,
+    clients: RefCell<Vec<(usize, NetClient)>>,
+    sessions: RefCell<BTreeMap<usize, Session>>,
+    lanes: RefCell<BTreeMap<usize, Rc<Lane>>>,
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Rc<Station>>> = const { RefCell::new(None) };
+}
+
+impl Station {
+    /// Makes the station of this worker; `payload` is the size of what messages carry.
+    pub(crate) fn open(thread: usize, args: Arc<LoadArgs>, shared: Arc<Shared>, payload: usize) -> Rc<Self> {
+        let messages = match args.kind {
+            LoadKind::Standard | LoadKind::LengthField => calls::messages(args.window, payload),
+            LoadKind::Receive | LoadKind::Echo => Rc::default(),
+        };
+        let station = Rc::new(Self {
+            args,
+            shared,
+            pattern: RefCell::new(Pattern::new(payload)),
+            messages,
+            thread,
+            latency: RefCell::new(latency()),
+            measurement: Cell::new(0),
+            clients: RefCell::default(),
+            sessions: RefCell::default(),
+            lanes: RefCell::default(),
+        });
+        HERE.set(Some(Rc::clone(&station)));
+        station
+    }
+
+    /// The station of this worker.
+    ///
+    /// # Panics
+    /// Before [`open`](Self::open) or after [`close`](Self::close).
+    pub(crate) fn here() -> Rc<Self> {
+        HERE.with_borrow(Clone::clone).expect("the station is open while connections are made")
+    }
+
+    /// Takes the station away from its worker, closes its clients and gives its latencies.
+    pub(crate) fn close() -> Latency {
+        let Some(station) = HERE.take() else { return latency() };
+        station.clients.take();
+        station.sessions.take();
+        station.lanes.take();
+        station.latency.borrow().clone()
+    }
+
+    /// Keeps the raw lane of a connection.
+    pub(crate) fn add_lane(&self, index: usize, lane: Rc<Lane>) {
+        self.lanes.borrow_mut().insert(index, lane);
+    }
+
+    /// Keeps the session of a connection, which the handler learns first.
+    pub(crate) fn opened(&self, index: usize, session: Session) {
+        self.sessions.borrow_mut().insert(index, session);
+    }
+
+    /// Keeps the client of a connection that is ready.
+    pub(crate) fn connected(&self, index: usize, client: NetClient) {
+        self.clients.borrow_mut().push((index, client));
+        self.shared.connected();
+    }
+
+    /// Notes the end of a connection, a fault unless it was ours to end it.
+    pub(crate) fn closed(&self, index: usize, reason: &CloseReason) {
+        if !matches!(reason, CloseReason::Local | CloseReason::Shutdown) {
+            self.shared.fault(|| format!("connection {index} ended: {reason}"));
+        }
+    }
+
+    /// Lets every connection send.
+    pub(crate) fn start(self: &Rc<Self>) {
+        let lanes = self.lanes.take();
+        let mut sessions = self.sessions.take();
+        for (index, client) in self.clients.borrow().iter() {
+            let (index, client) = (*index, client.clone());
+            let Some(session) = sessions.remove(&index) else {
+                self.shared.fault(|| format!("connection {index} has no session"));
+                continue;
+            };
+            match self.args.kind {
+                LoadKind::Echo => lanes.get(&index).into_iter().for_each(|lane| lane.start(&session)),
+                LoadKind::Receive => one_way::start(Rc::clone(self), client, session, index),
+                LoadKind::Standard | LoadKind::LengthField => calls::start(Rc::clone(self), client, index),
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn traffic(&self) -> &Traffic {
+        self.shared.traffic(self.thread)
+    }
+
+    /// Whether new messages may be sent.
+    #[inline]
+    pub(crate) fn may_send(&self) -> bool {
+        self.shared.phase() == Phase::Run
+    }
+
+    /// Notes a latency; those from before the measured window are forgotten when it begins.
+    pub(crate) fn record(&self, nanoseconds: u64) {
+        let mut latency = self.latency.borrow_mut();
+        let measurement = self.shared.measurement();
+        if self.measurement.replace(measurement) != measurement {
+            latency.reset();
+        }
+        latency.saturating_record(nanoseconds);
+    }
+
+    /// The share of `--packets` of one of all connections.
+    pub(crate) fn budget(&self, connection: usize) -> Option<u64> {
+        self.args.packets.map(|packets| share(packets, self.args.connections, connection))
+    }
+}
+
+/// Splits `packets` over `connections`; the first ones get what is left over.
+fn share(packets: usize, connections: usize, connection: usize) -> u64 {
+    (packets / connections + usize::from(connection < packets % connections)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_all_connections_add_up_to_the_packets() {
+        for (packets, connections) in [(10, 3), (3, 10), (64, 64), (1_000_003, 7)] {
+            let sum: u64 = (0..connections).map(|connection| share(packets, connections, connection)).sum();
+            assert_eq!(sum, packets as u64);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `corewire serve`: the server that the benchmark measures, and that anybody may load from elsewhere.
+
+use std::io::Write;
+use std::time::Duration;
+
+use corewire::proto::codec::Codec;
+use corewire::runtime::driver::{DriverConfig, probe};
+use corewire::{
+    DriverKind, Frame, Handler, LengthFieldCodec, NetServer, RawCodec, ServerHandle, Session, StandardCodec,
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
+use crate::control::{Snapshot, attend_server};
+use crate::failure::Failure;
+use crate::system;
+
+/// How long sessions may take to finish after a signal.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Serves until a signal, or until the benchmark says stop.
+pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    // Before the address is told: who knows it may send a signal.
+    let signals = (!args.control).then(|| Signals::new([SIGINT, SIGTERM]));
+    let signals = signals.transpose().map_err(Failure::io("cannot wait for signals"))?;
+    let server = match args.codec {
+        CodecKind::None => start(args, || RawCodec),
+        CodecKind::Standard => start(args, StandardCodec::default),
+        CodecKind::LengthField => start(args, LengthFieldCodec::default),
+    }?;
+    println!("listening on {}", server.uri());
+    std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
+    let Some(mut signals) = signals else {
+        return attend_server(&driver_name(args.driver), |snapshot| fill(&server, snapshot));
+    };
+    let _ = signals.forever().next();
+    eprintln!("corewire: shutting down; a second signal ends at once");
+    std::thread::spawn(move || {
+        let _ = signals.forever().next();
+        std::process::exit(1);
+    });
+    eprintln!("corewire: {}", server.shutdown(DRAIN_DEADLINE));
+    Ok(())
+}
+
+fn start<C: Codec>(
+    args: &ServeArgs,
+    codec: impl Fn() -> C + Send + Sync + 'static,
+) -> Result<ServerHandle, Failure> {
+    let mut server = NetServer::bind(args.listen.as_str())
+        .codec(codec)
+        .driver(driver_kind(args.driver))
+        .max_connections(args.connections.unwrap_or_else(system::connections_max))
+        // As in the reports: nobody looks a session up here.
+        .session_table(false);
+    let cpus = args.cpus.clone().unwrap_or_default().0;
+    if let Some(workers) = args.threads {
+        server = server.workers(workers);
+    }
+    if !cpus.is_empty() {
+        server = server.cpus(cpus);
+    }
+    if let Some(period) = args.stats {
+        server = server.stats_line(period, |line| eprintln!("{line}"));
+    }
+    match args.kind {
+        ServeKind::Echo => server.handler(|| Echo).start(),
+        ServeKind::Sink => server.handler(|| Sink).start(),
+    }
+    .map_err(|error| Failure::Library(error.to_string()))
+}
+
+fn fill(server: &ServerHandle, snapshot: &mut Snapshot) {
+    let stats = server.stats();
+    snapshot.sessions = stats.sessions as u64;
+    snapshot.recv_calls = stats.workers.receives;
+    snapshot.recv_bytes = stats.workers.received_bytes;
+    snapshot.send_calls = stats.workers.sends;
+    snapshot.sent_bytes = stats.workers.sent_bytes;
+    snapshot.errors = stats.refused + stats.workers.panics + stats.workers.accept_failures;
+}
+
+/// Answers each frame with its payload: as a reply where the codec has replies.
+struct Echo;
+
+impl Handler for Echo {
+    #[inline]
+    fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+        // A session that cannot send is about to end, and its peer to notice.
+        let _ = session.reply(&frame, frame.payload());
+    }
+}
+
+/// Takes each frame and does nothing with it; the workers count.
+struct Sink;
+
+impl Handler for Sink {
+    #[inline]
+    fn on_frame(&mut self, _: &Session, _: Frame<'_>) {}
+}
+/// The library's name for a driver.
+pub(crate) fn driver_kind(driver: Driver) -> DriverKind {
+    match driver {
+        Driver::Auto => DriverKind::Auto,
+        Driver::Uring => DriverKind::Uring,
+        Driver::Epoll => DriverKind::Epoll,
+    }
+}
+
+/// What runs when this driver is asked for, the environment variable included.
+pub(crate) fn driver_name(driver: Driver) -> String {
+    let mut config = DriverConfig::default();
+    config.kind = driver_kind(driver);
+    match config.with_env_override() {
+        Ok(config) if config.kind == DriverKind::Auto => probe().choice().to_string(),
+        Ok(config) => config.kind.to_string(),
+        // The runtime, made from the same setting, refuses it with the reason.
+        Err(_) => driver.name().to_owned(),
+    }
+}
+
+/// The driver that `auto` does not choose here, where there is one.
+pub(crate) fn other_driver() -> Option<Driver> {
+    match driver_name(Driver::Auto).as_str() {
+        "uring" => Some(Driver::Epoll),
+        _ => None,
+    }
+}

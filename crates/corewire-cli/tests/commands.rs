@@ -1,0 +1,196 @@
+//! `corewire serve` and `corewire load` against each other, as a user runs them.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const COREWIRE: &str = env!("CARGO_BIN_EXE_corewire");
+
+struct Server {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+    uri: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(COREWIRE)
+            .arg("serve")
+            .args(arguments)
+            .args(["--listen", "tcp://127.0.0.1:0", "--threads", "1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let uri = line.strip_prefix("listening on ").unwrap().trim().to_owned();
+        Self { child, output, uri }
+    }
+
+    /// Sends the signal; the exit code and what was still written.
+    fn signal(mut self, signal: Signal) -> (Option<i32>, String) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn load(arguments: &[&str]) -> Output {
+    Command::new(COREWIRE).arg("load").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Loads a fresh server with a number of messages; the one row of the JSON file.
+fn row(name: &str, serve: &[&str], arguments: &[&str]) -> Value {
+    let server = Server::start(serve);
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.json"));
+    let mut all = arguments.to_vec();
+    all.extend(["--target", &server.uri, "--json", json.to_str().unwrap()]);
+    let output = load(&all);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let rows: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(rows.as_array().unwrap().len(), 1);
+    let row = rows[0].clone();
+    assert_eq!(row["errors"], 0, "{row}");
+    let messages = row["msgs_per_s"].as_f64().unwrap() * row["duration_s"].as_f64().unwrap();
+    assert!((messages - 5_000.0).abs() < 0.5, "{messages} messages instead of 5000: {row}");
+    row
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn echoed_packets_are_counted_to_the_last() {
+    let load = ["echo", "--connections", "3", "--window", "7", "--packets", "5000"];
+    let row = row("echo", &["echo"], &load);
+    assert_eq!(
+        (&row["workload"], &row["connections"], &row["window"]),
+        (&"echo".into(), &3.into(), &7.into())
+    );
+    assert!(row["p50_us"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn packets_larger_than_any_buffer_come_back_whole() {
+    row("large", &["echo"], &["echo", "--connections", "2", "--size", "70001", "--packets", "5000"]);
+}
+
+#[test]
+fn calls_are_matched_one_at_a_time_and_in_a_window() {
+    for codec in ["standard", "length-field"] {
+        for window in ["1", "100"] {
+            let load = [codec, "--connections", "3", "--window", window, "--packets", "5000"];
+            let row = row(&format!("{codec}-{window}"), &["echo", "--codec", codec], &load);
+            let kind = if window == "1" { "single" } else { "window" };
+            assert_eq!(row["workload"], format!("{codec}/{kind}"));
+        }
+    }
+}
+
+#[test]
+fn more_calls_than_sequence_numbers_wait_their_turn() {
+    let load = ["standard", "--connections", "1", "--window", "600", "--packets", "5000"];
+    row("standard-600", &["echo", "--codec", "standard"], &load);
+}
+
+#[test]
+fn large_calls_use_the_long_header() {
+    let load = ["standard", "--connections", "2", "--window", "3", "--size", "100000", "--packets", "5000"];
+    row("standard-large", &["echo", "--codec", "standard"], &load);
+}
+
+#[test]
+fn several_workers_share_the_connections() {
+    let load = ["echo", "--connections", "5", "--threads", "3", "--window", "2", "--packets", "5000"];
+    row("workers", &["echo"], &load);
+}
+
+#[test]
+fn each_driver_can_be_asked_for() {
+    for driver in ["auto", "epoll"] {
+        let load = ["echo", "--connections", "2", "--driver", driver, "--packets", "5000"];
+        row(&format!("driver-{driver}"), &["echo", "--driver", driver], &load);
+    }
+}
+
+#[test]
+fn one_way_packets_are_counted_to_the_last() {
+    let load = ["receive", "--connections", "3", "--batch", "7", "--packets", "5000"];
+    assert_eq!(row("receive", &["sink"], &load)["workload"], "receive/batch");
+}
+
+#[test]
+fn a_reply_that_is_not_what_was_sent_makes_the_load_fail() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}", listener.local_addr().unwrap());
+    let liar = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut packet = [0; 32];
+        while peer.read_exact(&mut packet).is_ok() {
+            packet[31] ^= 1;
+            if std::io::Write::write_all(&mut peer, &packet).is_err() {
+                break;
+            }
+        }
+    });
+    let output = load(&["echo", "--connections", "1", "--packets", "5", "--target", &uri]);
+    liar.join().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("NOT VALID: 5 errors") && table.contains("did not come back as it was sent"),
+        "{table}"
+    );
+}
+
+#[test]
+fn nobody_there_is_exit_code_1_with_the_reason() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let output = load(&["echo", "--packets", "5", "--target", &uri]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("refused"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn more_connections_than_descriptors_is_said_beforehand() {
+    let output = load(&["echo", "--connections", "100M", "--packets", "5"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("file descriptors"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    assert_eq!(load(&["echo", "--window", "0"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_server_ends_cleanly_on_either_signal() {
+    for signal in [Signal::INT, Signal::TERM] {
+        assert_eq!(Server::start(&["echo"]).signal(signal).0, Some(0), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_taken_port_is_exit_code_1_with_the_reason() {
+    let first = Server::start(&["echo"]);
+    let second = Command::new(COREWIRE).args(["serve", "echo", "--listen", &first.uri]).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains("in use"), "{}", text(&second.stderr));
+}

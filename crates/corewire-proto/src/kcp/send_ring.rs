@@ -1,0 +1,252 @@
+//! Segments from the oldest unacknowledged one to the last one queued, in one ring indexed by number.
+
+use bytes::Bytes;
+
+use super::pool::Pool;
+use super::wire::distance;
+
+#[derive(Debug, Default)]
+pub(super) enum Payload {
+    #[default]
+    Empty,
+    Pooled(Vec<u8>),
+    Shared(Bytes),
+}
+
+impl Payload {
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Empty => &[],
+            Self::Pooled(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    pub(super) payload: Payload,
+    pub(super) fragment: u8,
+    pub(super) acknowledged: bool,
+    /// How many later segments have been acknowledged since this one was last sent.
+    pub(super) overtaken: u32,
+    /// How often it was sent.
+    pub(super) transmissions: u32,
+    pub(super) rto_ms: u32,
+    pub(super) sent_at: u64,
+    pub(super) resend_at: u64,
+    /// The datagram (by count) whose acknowledgement took it.
+    acknowledged_by: u64,
+}
+
+/// Numbers: `first` ≤ `next` ≤ `end`; in flight are `first..next`, waiting are `next..end`.
+#[derive(Debug)]
+pub(super) struct SendRing {
+    slots: Vec<Outgoing>,
+    mask: usize,
+    first: u32,
+    next: u32,
+    end: u32,
+    queue_max: usize,
+}
+
+const LEAST_SLOTS: usize = 8;
+
+impl SendRing {
+    pub(super) const fn new(queue_max: usize, first: u32) -> Self {
+        Self { slots: Vec::new(), mask: 0, first, next: first, end: first, queue_max }
+    }
+
+    /// The oldest number that is not acknowledged.
+    #[inline]
+    pub(super) const fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// The first number that was never sent.
+    #[inline]
+    pub(super) const fn next(&self) -> u32 {
+        self.next
+    }
+
+    #[inline]
+    pub(super) const fn in_flight(&self) -> u32 {
+        self.next.wrapping_sub(self.first)
+    }
+
+    #[inline]
+    pub(super) const fn len(&self) -> usize {
+        self.end.wrapping_sub(self.first) as usize
+    }
+
+    #[inline]
+    pub(super) const fn has_unsent(&self) -> bool {
+        self.next != self.end
+    }
+
+    #[inline]
+    pub(super) const fn free(&self) -> usize {
+        self.queue_max.saturating_sub(self.len())
+    }
+
+    /// A number that is in flight or was, and so may be acknowledged.
+    #[inline]
+    pub(super) const fn is_sent(&self, number: u32) -> bool {
+        distance(number, self.next) < 0
+    }
+
+    #[inline]
+    pub(super) fn slot(&mut self, number: u32) -> &mut Outgoing {
+        &mut self.slots[number as usize & self.mask]
+    }
+
+    /// Queues a segment; the caller has made sure that there is room.
+    #[inline]
+    pub(super) fn push(&mut self, payload: Payload, fragment: u8) {
+        if self.len() == self.slots.len() {
+            self.grow();
+        }
+        let number = self.end;
+        // Field by field: assembling a whole slot first and moving it costs more than all the rest of a send.
+        let slot = self.slot(number);
+        slot.payload = payload;
+        slot.fragment = fragment;
+        slot.acknowledged = false;
+        slot.overtaken = 0;
+        slot.transmissions = 0;
+        self.end = self.end.wrapping_add(1);
+    }
+
+    /// The last segment queued, if it was not sent yet and owns its buffer.
+    pub(super) fn unsent_tail(&mut self) -> Option<&mut Vec<u8>> {
+        if !self.has_unsent() {
+            return None;
+        }
+        let last = self.end.wrapping_sub(1);
+        match &mut self.slot(last).payload {
+            Payload::Pooled(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// Moves the next waiting segment into flight and gives its number.
+    #[inline]
+    pub(super) const fn launch(&mut self) -> u32 {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        number
+    }
+
+    /// The peer has everything before `number`. Returns how many segments that acknowledges for the first time;
+    /// a number outside of what is in flight acknowledges nothing.
+    #[inline]
+    pub(super) fn acknowledge_before(&mut self, number: u32, pool: &mut Pool) -> u32 {
+        if number.wrapping_sub(self.first) > self.in_flight() {
+            return 0;
+        }
+        let mut newly = 0;
+        while self.first != number {
+            let first = self.first;
+            let slot = self.slot(first);
+            if !slot.acknowledged {
+                newly += 1;
+                reclaim(slot, pool);
+            }
+            self.first = first.wrapping_add(1);
+        }
+        newly
+    }
+
+    /// The peer has segment `number`; true when that is news. `datagram` tells the datagrams of the peer apart.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, number: u32, datagram: u64, pool: &mut Pool) -> bool {
+        if number.wrapping_sub(self.first) >= self.in_flight() {
+            return false;
+        }
+        let slot = self.slot(number);
+        if slot.acknowledged {
+            return false;
+        }
+        slot.acknowledged = true;
+        slot.acknowledged_by = datagram;
+        reclaim(slot, pool);
+        while self.first != self.next {
+            let first = self.first;
+            if !self.slot(first).acknowledged {
+                break;
+            }
+            self.first = first.wrapping_add(1);
+        }
+        true
+    }
+
+    /// Counts, for each segment still missing, the later ones that this datagram acknowledged. Those sent after
+    /// `echoed_ms` say nothing about it and are not counted. True when one is overtaken `threshold` times.
+    pub(super) fn count_overtaken(
+        &mut self,
+        newest: u32,
+        datagram: u64,
+        echoed_ms: u32,
+        threshold: u32,
+    ) -> bool {
+        let mut later = 0;
+        let mut any_due = false;
+        let mut number = newest;
+        while distance(number, self.first) >= 0 {
+            let slot = self.slot(number);
+            if slot.acknowledged {
+                later += u32::from(slot.acknowledged_by == datagram);
+            } else if distance(slot.sent_at as u32, echoed_ms) <= 0 {
+                slot.overtaken = slot.overtaken.saturating_add(later);
+                any_due |= slot.overtaken >= threshold;
+            }
+            number = number.wrapping_sub(1);
+        }
+        any_due
+    }
+
+    /// Gives back the memory of an empty ring.
+    pub(super) fn release(&mut self) {
+        if self.len() == 0 {
+            self.slots = Vec::new();
+            self.mask = 0;
+        }
+    }
+
+    /// Throws away everything that is queued and in flight.
+    pub(super) fn clear(&mut self) {
+        self.first = self.end;
+        self.next = self.end;
+        self.release();
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        let payload = |slot: &Outgoing| match &slot.payload {
+            Payload::Empty => 0,
+            Payload::Pooled(buffer) => buffer.capacity(),
+            Payload::Shared(bytes) => bytes.len(),
+        };
+        self.slots.capacity() * size_of::<Outgoing>() + self.slots.iter().map(payload).sum::<usize>()
+    }
+
+    fn grow(&mut self) {
+        let slots = (self.slots.len() * 2).max(LEAST_SLOTS);
+        let old_mask = self.mask;
+        let mut old = std::mem::replace(&mut self.slots, Vec::with_capacity(slots));
+        self.slots.resize_with(slots, Outgoing::default);
+        self.mask = slots - 1;
+        let mut number = self.first;
+        while number != self.end {
+            *self.slot(number) = std::mem::take(&mut old[number as usize & old_mask]);
+            number = number.wrapping_add(1);
+        }
+    }
+}
+
+#[inline]
+fn reclaim(slot: &mut Outgoing, pool: &mut Pool) {
+    if let Payload::Pooled(buffer) = std::mem::take(&mut slot.payload) {
+        pool.give(buffer);
+    }
+}

@@ -1,0 +1,166 @@
+//! Unclean ends: failure and cancellation by this side.
+
+use super::event::Failure;
+use super::{CallKey, Connection, emit};
+use crate::rpc::code::Code;
+use crate::rpc::error::{SendError, Unsendable};
+use crate::rpc::extensions::Options;
+use crate::rpc::header::{Flags, Mode, Version};
+use crate::rpc::output::Output;
+
+impl Connection {
+    /// Fails a call (server). The call is over on this side; a stream of version 1 gets STREAM_CANCEL.
+    ///
+    /// # Errors
+    /// The call is over or its response half has ended; this side is a client; or the failure is too long to be sent.
+    pub fn fail<O: Output + ?Sized>(
+        &mut self,
+        call: CallKey,
+        failure: &Failure<'_>,
+        out: &mut O,
+    ) -> Result<(), SendError> {
+        self.fail_with(call, failure, &Options::default(), out)
+    }
+
+    /// Fails a call with metadata as its trailer (version 2).
+    ///
+    /// # Errors
+    /// Those of [`fail`](Self::fail), and a block that cannot be sent.
+    pub fn fail_with<O: Output + ?Sized>(
+        &mut self,
+        call: CallKey,
+        failure: &Failure<'_>,
+        options: &Options<'_>,
+        out: &mut O,
+    ) -> Result<(), SendError> {
+        if self.is_client {
+            return Err(SendError::NotAServer);
+        }
+        let (index, version) = self.open_half(call)?;
+        check_text(failure.message)?;
+        self.check_options(options)?;
+        self.check_body(emit::failure_len(failure, options))?;
+        let call = self.calls.at(index);
+        if call.is_stream && version == Version::V1 {
+            emit::cancel(version, call.id, failure.code, "", out);
+        } else {
+            emit::failure(version, call.id, call.mode, failure, options, out);
+        }
+        self.forget(index);
+        Ok(())
+    }
+
+    /// Cancels a call: this side's half ends unfinished, and what still arrives is dropped.
+    ///
+    /// The key is over and no more events come for it. A client tells the server (version 2, and streams in both
+    /// versions); a call of version 1 goes on at the server, and its id stays in use until the response has come.
+    /// A server that has already ended its half tells nobody, and drops the rest of the client's.
+    ///
+    /// # Errors
+    /// The call is over, or the reason is longer than 65,535 bytes.
+    pub fn cancel<O: Output + ?Sized>(
+        &mut self,
+        call: CallKey,
+        code: Code,
+        reason: &str,
+        out: &mut O,
+    ) -> Result<(), SendError> {
+        let index = self.calls.resolve(call).ok_or(SendError::CallOver)?;
+        check_text(reason)?;
+        if self.is_client {
+            self.cancel_as_client(index, code, reason, out);
+        } else {
+            self.cancel_as_server(index, code, reason, out);
+        }
+        Ok(())
+    }
+
+    pub(super) fn cancel_as_client<O: Output + ?Sized>(
+        &mut self,
+        index: u32,
+        code: Code,
+        reason: &str,
+        out: &mut O,
+    ) {
+        let is_v2 = self.is_v2();
+        let call = self.calls.at(index);
+        if is_v2 {
+            emit::cancel(Version::V2, call.id, code, reason, out);
+        } else if call.is_stream {
+            emit::cancel(Version::V1, call.id, code, "", out);
+            // Version 1 answers a cancel with nothing.
+            call.received_end = true;
+        } else if !call.sent_end {
+            self.emit_last_request(index, out);
+        }
+        let call = self.calls.at(index);
+        call.sent_end = true;
+        if call.received_end { self.free(index) } else { self.abandon(index) }
+    }
+
+    fn cancel_as_server<O: Output + ?Sized>(&mut self, index: u32, code: Code, reason: &str, out: &mut O) {
+        let is_v2 = self.is_v2();
+        let call = self.calls.at(index);
+        let is_v1_call = !is_v2 && !call.is_stream;
+        if call.sent_end {
+            return self.discard_rest(index, out);
+        }
+        let id = call.id;
+        if is_v1_call {
+            let code = if code.is_ok() { Code::CANCELLED } else { code };
+            emit::failure(Version::V1, id, call.mode, &code.into(), &Options::default(), out);
+        } else {
+            emit::cancel(if is_v2 { Version::V2 } else { Version::V1 }, id, code, reason, out);
+        }
+        self.forget(index);
+    }
+
+    /// Drops the rest of the client's half, so that the client can end it. Only reached when this side's half has
+    /// ended, so that nothing of the call is left but to wait for that.
+    fn discard_rest<O: Output + ?Sized>(&mut self, index: u32, out: &mut O) {
+        let unreleased = self.calls.at(index).unreleased;
+        self.abandon(index);
+        if self.is_v2() {
+            self.grant(index, unreleased, out);
+        }
+    }
+
+    /// After the server's half has ended uncleanly: version 2 and streams know what to do with what still arrives
+    /// for the id, a call of version 1 must be waited for.
+    pub(super) fn forget(&mut self, index: u32) {
+        let is_v2 = self.is_v2();
+        let call = self.calls.at(index);
+        call.sent_end = true;
+        if is_v2 || call.is_stream || call.received_end {
+            self.complete(index);
+        } else {
+            self.abandon(index);
+        }
+    }
+
+    /// Ends the client's half of a call that the server has ended as a whole. The slot is free after it.
+    pub(super) fn close_own_half<O: Output + ?Sized>(&mut self, index: u32, out: &mut O) {
+        let is_v2 = self.is_v2();
+        let call = self.calls.at(index);
+        if !call.sent_end {
+            if is_v2 {
+                emit::cancel(Version::V2, call.id, Code::OK, "", out);
+            } else if !call.is_stream {
+                self.emit_last_request(index, out);
+            }
+        }
+        self.complete(index);
+    }
+
+    /// The end of a request half of version 1, which must repeat the names.
+    fn emit_last_request<O: Output + ?Sized>(&mut self, index: u32, out: &mut O) {
+        let mode: Mode = self.calls.at(index).mode;
+        let flags = mode.flags().with(Flags::END);
+        self.emit_more_request(index, flags, &Options::default(), &[], out);
+    }
+}
+
+fn check_text(text: &str) -> Result<(), Unsendable> {
+    let len = text.len();
+    if len > usize::from(u16::MAX) { Err(Unsendable::TextTooLong { len }) } else { Ok(()) }
+}

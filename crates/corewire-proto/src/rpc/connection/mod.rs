@@ -1,0 +1,361 @@
+//! The state machine of one connection.
+
+mod begin;
+mod budget;
+mod calls;
+mod emit;
+mod end;
+mod event;
+mod ids;
+mod receive;
+mod receive_call;
+mod receive_connection;
+mod receive_stream;
+mod send;
+
+pub use begin::Begin;
+pub use calls::CallKey;
+pub use event::{Event, Failure, Request};
+
+use self::budget::Budget;
+use self::calls::Calls;
+use super::code::Code;
+use super::error::ConnectionError;
+use super::header::Version;
+use super::output::Output;
+use super::path::MethodPath;
+use super::settings::{PeerSettings, Settings};
+
+/// One RPC connection, client or server, without the socket: bytes and the time go in, bytes and events come out.
+///
+/// Methods are to be called in this order:
+///
+/// 1. Make it: [`client`](Self::client) with the version to speak, or [`server`](Self::server), which speaks what
+///    the client speaks.
+/// 2. For all bytes that arrive, call [`receive`](Self::receive) until it answers `None`.
+///    [`Reassembly`](super::Reassembly) keeps what it has not taken. After [`Event::GoingAway`] take
+///    the refused calls by [`next_refused`](Self::next_refused), after [`Event::Settings`] the calls that may go
+///    on by [`next_writable`](Self::next_writable).
+/// 3. In between, in any order: a client begins calls by [`unary`](Self::unary), [`begin`](Self::begin) and
+///    [`open_stream`](Self::open_stream); both sides go on by [`send`](Self::send), [`finish`](Self::finish) and
+///    [`cancel`](Self::cancel); a server also answers by [`fail`](Self::fail) and [`accept`](Self::accept).
+///    Consumers give back what they have taken by [`release`](Self::release).
+/// 4. Every method that takes `out` may append bytes to it; send them in that order. While the peer does not read
+///    and `out` grows, stop calling `receive`; stop also while [`is_receive_paused`](Self::is_receive_paused).
+/// 5. To stop gracefully, [`go_away`](Self::go_away), then wait for [`is_idle`](Self::is_idle).
+/// 6. When the socket is gone, or after an error of `receive` (first [`abort`](Self::abort), and send what it
+///    writes), call [`next_lost`](Self::next_lost) until it answers `None`: each call still in flight comes out
+///    exactly once, and every counter is back at 0.
+///
+/// Deadlines are carried, not kept: the owner has timers, and calls `fail` or `cancel` when one fires. The time is
+/// only used to limit floods; any clock that does not go back will do.
+///
+/// The machine allocates when more calls are in flight than ever before, and never per call or message.
+///
+/// ```
+/// use std::time::Duration;
+/// use corewire_proto::rpc::{Connection, Event, MethodPath, Settings, Version};
+///
+/// let mut client = Connection::client(Version::V1, Settings::default());
+/// let mut server = Connection::server(Settings::default());
+/// let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+///
+/// let echo = MethodPath::new("EchoService", "echo")?;
+/// let call = client.unary(&echo, b"Hello", &mut to_server)?;
+///
+/// let event = server.receive(&mut &to_server[..], Duration::ZERO, &mut to_client)?;
+/// let Some(Event::Request { call: served, request }) = event else { panic!() };
+/// server.send(served, request.payload.unwrap_or_default(), true, &mut to_client)?;
+///
+/// let event = client.receive(&mut &to_client[..], Duration::ZERO, &mut to_server)?;
+/// let Some(Event::Message { call: answered, payload, end, .. }) = event else { panic!() };
+/// assert_eq!((answered, payload, end), (call, &b"Hello"[..], true));
+/// assert!(client.is_idle() && server.is_idle());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Connection {
+    is_client: bool,
+    needed: usize,
+    /// None on a server until the first header.
+    version: Option<Version>,
+    settings: Settings,
+    peer: PeerSettings,
+    settings_sent: bool,
+    settings_received: bool,
+    calls: Calls,
+    /// By slot: the names that further requests of version 1 repeat (client). Those of calls that are over stay
+    /// until another such call takes the slot.
+    paths: Vec<Option<MethodPath>>,
+    next_id: u32,
+    last_accepted: Option<u32>,
+    is_going_away: bool,
+    is_peer_going_away: bool,
+    /// The peer's GOAWAY refuses the calls after this one; the outer `None` when there is none to refuse.
+    refused_after: Option<Option<u32>>,
+    /// Where `next_refused`, `next_writable` and `next_lost` go on looking.
+    cursor: u32,
+    pings: Budget,
+    cancels: Budget,
+    pings_unanswered: u32,
+    /// Calls, and streams, that wait only for the peer's end.
+    abandoned: [u32; 2],
+    buffered: u64,
+    /// Calls with more unreleased than the window (version 1, which cannot stop one sender).
+    over_window: u32,
+}
+
+impl Connection {
+    /// The client's side of a new connection.
+    pub fn client(version: Version, settings: Settings) -> Self {
+        let mut connection = Self::new(true, settings);
+        connection.set_version(version);
+        connection
+    }
+
+    /// The server's side of a new connection; the version is the client's choice.
+    pub fn server(settings: Settings) -> Self {
+        Self::new(false, settings)
+    }
+
+    fn new(is_client: bool, settings: Settings) -> Self {
+        let settings = settings.clamped();
+        Self {
+            is_client,
+            needed: super::header::HEADER_LEN,
+            version: None,
+            settings,
+            peer: PeerSettings::unknown(),
+            settings_sent: false,
+            settings_received: false,
+            calls: Calls::new(),
+            paths: Vec::new(),
+            next_id: settings.first_id,
+            last_accepted: None,
+            is_going_away: false,
+            is_peer_going_away: false,
+            refused_after: None,
+            cursor: 0,
+            pings: Budget::new(settings.pings),
+            cancels: Budget::new(settings.cancels),
+            pings_unanswered: 0,
+            abandoned: [0; 2],
+            buffered: 0,
+            over_window: 0,
+        }
+    }
+
+    /// The version spoken; `None` on a server that has received nothing.
+    pub const fn version(&self) -> Option<Version> {
+        self.version
+    }
+
+    /// The limits of this side, as they are in force.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The limits of the peer, or the defaults until they are known.
+    pub const fn peer_settings(&self) -> &PeerSettings {
+        &self.peer
+    }
+
+    /// Calls of which a half is open, those included that this side has given up and whose end the peer still owes.
+    pub const fn calls_in_flight(&self) -> usize {
+        self.calls.calls_in_use as usize
+    }
+
+    /// Streams of the `STREAM_*` family of which a half is open, those included that this side has given up.
+    pub const fn streams_open(&self) -> usize {
+        self.calls.streams_in_use as usize
+    }
+
+    /// Calls and streams that this side has given up and whose end the peer still owes.
+    pub const fn calls_abandoned(&self) -> usize {
+        self.abandoned[0] as usize + self.abandoned[1] as usize
+    }
+
+    /// Bytes of messages handed out and not yet released (16 are counted for each message beside its payload).
+    pub const fn buffered_bytes(&self) -> u64 {
+        self.buffered
+    }
+
+    /// The id that a call has on the wire, for logs; `None` when it is over.
+    pub fn wire_id(&self, call: CallKey) -> Option<u32> {
+        self.calls.resolve(call).map(|index| self.calls.id(index))
+    }
+
+    /// No call is in flight and no stream is open.
+    pub const fn is_idle(&self) -> bool {
+        self.calls.calls_in_use == 0 && self.calls.streams_in_use == 0
+    }
+
+    /// Either side has said that it begins or accepts no more calls.
+    pub const fn is_going_away(&self) -> bool {
+        self.is_going_away || self.is_peer_going_away
+    }
+
+    /// Consumers hold more than the limits allow: read no more until [`release`](Self::release) has made room.
+    ///
+    /// It says so when the whole connection holds more than [`Settings::max_buffered`], and in version 1, where one
+    /// sender cannot be stopped alone, when a single call holds more than [`Settings::window`]. A consumer that waits
+    /// for another call of the same connection before it takes what it has can then wait for ever.
+    #[inline]
+    pub const fn is_receive_paused(&self) -> bool {
+        self.over_window > 0 || self.buffered > self.settings.max_buffered
+    }
+
+    /// Takes a call that the peer's GOAWAY refused: it was never begun, and can be sent to another server.
+    pub fn next_refused(&mut self) -> Option<CallKey> {
+        let last = self.refused_after?;
+        while self.cursor < self.calls.slots() {
+            let index = self.cursor;
+            self.cursor += 1;
+            let Some(call) = self.calls.get(index) else { continue };
+            let is_later = |last| matches!(call.id.wrapping_sub(last), 1..0x8000_0000);
+            if last.is_none_or(is_later)
+                && let Some(key) = self.take(index)
+            {
+                return Some(key);
+            }
+        }
+        self.refused_after = None;
+        None
+    }
+
+    /// Takes a call that was blocked before the peer's SETTINGS were known.
+    pub fn next_writable(&mut self) -> Option<CallKey> {
+        while self.cursor < self.calls.slots() {
+            let index = self.cursor;
+            self.cursor += 1;
+            let Some(call) = self.calls.get(index) else { continue };
+            if call.is_blocked && call.send_credit > 0 && !call.sent_end {
+                call.is_blocked = false;
+                return Some(self.calls.key(index));
+            }
+        }
+        None
+    }
+
+    /// Takes a call that ends with the connection. When it answers `None`, every counter is 0.
+    pub fn next_lost(&mut self) -> Option<CallKey> {
+        self.is_going_away = true;
+        // A cursor that an unfinished `next_refused` left behind would skip calls.
+        if self.refused_after.take().is_some() || self.cursor > self.calls.slots() {
+            self.cursor = 0;
+        }
+        while !self.is_idle() {
+            if self.cursor >= self.calls.slots() {
+                self.cursor = 0;
+            }
+            let index = self.cursor;
+            self.cursor += 1;
+            if self.calls.get(index).is_some()
+                && let Some(key) = self.take(index)
+            {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// Writes the GOAWAY that tells the peer why the connection is being closed; nothing in version 1.
+    pub fn abort<O: Output + ?Sized>(&mut self, error: &ConnectionError, out: &mut O) {
+        self.is_going_away = true;
+        if self.version == Some(Version::V2) {
+            self.start(out);
+            let reason = error.to_string();
+            emit::go_away(self.last_accepted, error.code(), &reason, out);
+        }
+    }
+
+    /// Begins (client) or accepts (server) no more calls, and says so in version 2; calls in flight go on.
+    ///
+    /// A server answers later calls with nothing in version 2, since the client knows from the GOAWAY that they were
+    /// not begun, and with [`Code::CONNECTION_CLOSED`] or STREAM_CANCEL in version 1.
+    pub fn go_away<O: Output + ?Sized>(&mut self, code: Code, reason: &str, out: &mut O) {
+        self.is_going_away = true;
+        if self.version == Some(Version::V2) {
+            self.start(out);
+            emit::go_away(self.last_accepted, code, reason, out);
+        }
+    }
+
+    /// Sends a ping; [`Event::Pong`] answers it. False in version 1, which has none, and on a server that does not
+    /// know the version yet.
+    pub fn ping<O: Output + ?Sized>(&mut self, data: [u8; 8], out: &mut O) -> bool {
+        if self.version != Some(Version::V2) {
+            return false;
+        }
+        self.start(out);
+        self.pings_unanswered = self.pings_unanswered.saturating_add(1);
+        emit::ping(false, data, out);
+        true
+    }
+
+    /// Writes what a side says first, if it has not yet: SETTINGS in version 2. Other methods do this by themselves.
+    #[inline]
+    pub fn start<O: Output + ?Sized>(&mut self, out: &mut O) {
+        if !self.settings_sent && self.version == Some(Version::V2) {
+            self.settings_sent = true;
+            emit::settings(&self.settings, out);
+        }
+    }
+
+    fn set_version(&mut self, version: Version) {
+        self.version = Some(version);
+        match version {
+            Version::V1 => self.settings_received = true,
+            Version::V2 => self.calls.join_id_spaces(),
+        }
+    }
+
+    #[inline]
+    fn is_v2(&self) -> bool {
+        self.version == Some(Version::V2)
+    }
+
+    /// Frees the slot of a call; the key that it had, if somebody still waits for it.
+    fn take(&mut self, index: u32) -> Option<CallKey> {
+        let key = self.calls.key(index);
+        let is_awaited = !self.calls.at(index).is_abandoned;
+        self.free(index);
+        is_awaited.then_some(key)
+    }
+
+    #[inline]
+    fn free(&mut self, index: u32) {
+        let call = self.calls.at(index);
+        if call.is_abandoned {
+            self.abandoned[usize::from(call.is_stream)] -= 1;
+        } else if call.unreleased > 0 {
+            self.drop_unreleased(index);
+        }
+        self.calls.remove(index);
+    }
+
+    /// Nobody waits for the call any more; the slot stays until the peer has ended its half.
+    fn abandon(&mut self, index: u32) {
+        self.drop_unreleased(index);
+        let call = self.calls.at(index);
+        debug_assert!(!call.is_abandoned);
+        call.is_abandoned = true;
+        call.is_blocked = false;
+        self.abandoned[usize::from(call.is_stream)] += 1;
+    }
+
+    fn drop_unreleased(&mut self, index: u32) {
+        let call = self.calls.at(index);
+        let unreleased = std::mem::take(&mut call.unreleased);
+        self.buffered -= unreleased;
+        if self.version == Some(Version::V1) && unreleased > u64::from(self.settings.window) {
+            self.over_window -= 1;
+        }
+    }
+}
+
+/// What a message without END costs of a half's credit, in bytes.
+#[inline]
+const fn cost(payload_len: usize) -> u64 {
+    payload_len as u64 + super::header::HEADER_LEN as u64
+}

@@ -1,0 +1,126 @@
+//! STREAM_INIT, STREAM_INIT_ACK, STREAM_DATA, STREAM_END, and CANCEL of either family.
+
+use std::time::Duration;
+
+use super::receive::unexpected;
+use super::receive_call::Part;
+use super::{Connection, Event, Request, emit};
+use crate::rpc::body::{CancelBody, InitBody};
+use crate::rpc::code::Code;
+use crate::rpc::error::ConnectionError;
+use crate::rpc::extensions::Extensions;
+use crate::rpc::header::{Header, Mode, Version};
+use crate::rpc::output::Output;
+
+type Outcome<'a> = Result<Option<Event<'a>>, ConnectionError>;
+
+impl Connection {
+    pub(super) fn on_stream_init<'a, O: Output + ?Sized>(
+        &mut self,
+        header: &Header,
+        body: &'a [u8],
+        out: &mut O,
+    ) -> Outcome<'a> {
+        if self.calls.find(header.id, true).is_some() {
+            return Err(ConnectionError::IdInUse { id: header.id });
+        }
+        if self.is_going_away && self.is_v2() {
+            return Ok(None);
+        }
+        let init = match self.check_stream_init(header, body) {
+            Ok(init) => init,
+            Err(code) => {
+                emit::cancel(header.version, header.id, code, "", out);
+                return Ok(None);
+            }
+        };
+        let index = self.calls.insert(header.id, Mode::Bidi, true);
+        self.fill_credit(index);
+        self.last_accepted = Some(header.id);
+        let InitBody { extensions, service, method } = init;
+        let request = Request { mode: Mode::Bidi, service, method, payload: None, end: false, extensions };
+        Ok(Some(Event::StreamOpened { call: self.calls.key(index), request }))
+    }
+
+    /// The route, or the code that refuses it.
+    fn check_stream_init<'a>(&self, header: &Header, body: &'a [u8]) -> Result<InitBody<'a>, Code> {
+        if self.is_going_away {
+            return Err(Code::CONNECTION_CLOSED);
+        }
+        let init = InitBody::parse(header.flags, body).map_err(|_| Code::INVALID_REQUEST)?;
+        if self.calls.streams_in_use >= self.settings.max_streams
+            || self.is_over_extension_limit(init.extensions)
+        {
+            return Err(Code::RESOURCE_EXHAUSTED);
+        }
+        Ok(init)
+    }
+
+    pub(super) fn on_stream_init_ack<'a>(&mut self, header: &Header) -> Outcome<'a> {
+        let Some(index) = self.find_stream(header)? else { return Ok(None) };
+        let call = self.calls.at(index);
+        if call.is_accepted {
+            return Err(ConnectionError::AcceptedTwice { id: header.id });
+        }
+        call.is_accepted = true;
+        let is_awaited = !call.is_abandoned;
+        Ok(is_awaited.then(|| Event::Accepted { call: self.calls.key(index) }))
+    }
+
+    #[inline]
+    pub(super) fn on_stream_data<'a, O: Output + ?Sized>(
+        &mut self,
+        header: &Header,
+        body: &'a [u8],
+        out: &mut O,
+    ) -> Outcome<'a> {
+        let Some(index) = self.find_stream(header)? else { return Ok(None) };
+        let part = Part { payload: Some(body), end: false, extensions: Extensions::default() };
+        self.on_part(index, header, part, out)
+    }
+
+    pub(super) fn on_stream_end<'a>(&mut self, header: &Header) -> Outcome<'a> {
+        let Some(index) = self.find_stream(header)? else { return Ok(None) };
+        let part = Part { payload: None, end: true, extensions: Extensions::default() };
+        // An end grants no credit, so that there is nothing to write.
+        self.on_part(index, header, part, &mut Vec::new())
+    }
+
+    pub(super) fn on_cancel<'a, O: Output + ?Sized>(
+        &mut self,
+        header: &Header,
+        body: &'a [u8],
+        now: Duration,
+        out: &mut O,
+    ) -> Outcome<'a> {
+        let Some(index) = self.calls.find(header.id, true) else { return Ok(None) };
+        let key = self.calls.key(index);
+        let is_v2 = header.version == Version::V2;
+        let call = self.calls.at(index);
+        let (is_abandoned, sent_end) = (call.is_abandoned, call.sent_end);
+        if is_v2 && call.received_end && self.is_client {
+            return Err(ConnectionError::AfterEnd { kind: header.kind, id: header.id });
+        }
+        if !self.is_client && !self.cancels.take(now) {
+            let rate = self.settings.cancels;
+            return Err(ConnectionError::CancelFlood { burst: rate.burst, per_second: rate.per_second });
+        }
+        if is_v2 && !sent_end {
+            emit::cancel(Version::V2, header.id, Code::OK, "", out);
+        }
+        self.free(index);
+        if is_abandoned {
+            return Ok(None);
+        }
+        // What the body says is for people: one that cannot be read cancels all the same.
+        let body = if is_v2 { CancelBody::parse(body).unwrap_or_default() } else { CancelBody::default() };
+        Ok(Some(Event::Cancelled { call: key, cancel: body }))
+    }
+
+    /// The slot of the stream that a frame belongs to; `None` if it crossed the stream's end.
+    #[inline]
+    fn find_stream(&mut self, header: &Header) -> Result<Option<u32>, ConnectionError> {
+        let Some(index) = self.calls.find(header.id, true) else { return Ok(None) };
+        if self.calls.at(index).is_stream { Ok(Some(index)) } else { Err(unexpected(header)) }
+    }
+}
