@@ -63,3 +63,14 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     assert!(runtime::current_worker().is_none(), "corewire::wait on a worker would stop it: use .await");
     futures_lite::future::block_on(future)
 }
+
+/// The examples of the pages for users, compiled and run as tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../README.zh-CN.md")]
+    struct ReadmeZhCn;
+    #[doc = include_str!("../../../docs/servers-and-clients.md")]
+    struct ServersAndClients;
+}
