@@ -42,10 +42,11 @@ impl Station {
             LoadKind::Standard | LoadKind::LengthField => calls::messages(args.window, payload),
             LoadKind::Receive | LoadKind::Echo => Rc::default(),
         };
+        let pattern = Pattern::for_window(payload, args.window);
         let station = Rc::new(Self {
             args,
             shared,
-            pattern: RefCell::new(Pattern::new(payload)),
+            pattern: RefCell::new(pattern),
             messages,
             thread,
             latency: RefCell::new(latency()),

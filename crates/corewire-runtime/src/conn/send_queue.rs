@@ -56,8 +56,25 @@ impl SendQueue {
 
     #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        self.tail.extend_from_slice(bytes);
-        self.len += bytes.len();
+        if !bytes.is_empty() {
+            self.tail.extend_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
+
+    /// Appends all parts, if the queue stays within `most` bytes and no memory is needed for it.
+    #[inline]
+    pub(crate) fn try_append(&mut self, parts: [&[u8]; 3], total: usize, most: usize) -> bool {
+        if self.len + total > most || self.tail.capacity() - self.tail.len() < total {
+            return false;
+        }
+        for part in parts {
+            if !part.is_empty() {
+                self.tail.extend_from_slice(part);
+            }
+        }
+        self.len += total;
+        true
     }
 
     #[cold]
@@ -240,6 +257,19 @@ mod tests {
         assert_eq!(pool.kept, 0, "the buffer of before is used");
         queue.advance(3000, pool);
         assert_eq!(pool.kept, kept);
+    }
+
+    #[test]
+    fn messages_of_every_small_size_are_copied_whole() {
+        let pool = &mut BufferPool::new();
+        let (mut queue, mut expected) = (SendQueue::default(), Vec::new());
+        for len in 0..200 {
+            let message: Vec<u8> = (0..len).map(|at| (len * 7 + at) as u8).collect();
+            queue.push_slice(&message, pool);
+            expected.extend_from_slice(&message);
+        }
+        assert_eq!(contents(&queue), expected);
+        assert_eq!(queue.len(), expected.len());
     }
 
     #[test]

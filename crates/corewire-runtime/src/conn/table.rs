@@ -10,6 +10,7 @@ use super::reason::CloseReason;
 use super::send_queue::SendQueue;
 use crate::protocol::Protocol;
 use crate::timer_wheel::TimerKey;
+use crate::worker::FLUSH_AT;
 
 pub(crate) struct Conn {
     pub(crate) token: Token,
@@ -17,6 +18,8 @@ pub(crate) struct Conn {
     pub(crate) protocol: Option<Box<dyn Protocol>>,
     pub(crate) options: Rc<ConnectionOptions>,
     pub(crate) out: SendQueue,
+    /// Up to this many bytes the queue may grow without a flush or a pause: the least of its marks.
+    pub(crate) append_max: usize,
     /// A connect is under way: what is sent waits for it.
     pub(crate) connecting: bool,
     /// In the worker's list of connections to flush.
@@ -34,6 +37,10 @@ pub(crate) struct Conn {
     /// The connection ends when the queue is empty (or is in the worker's list of the doomed already).
     pub(crate) closing: Option<CloseReason>,
     pub(crate) doomed: bool,
+    /// It ends in good order: all that was queued has been sent.
+    pub(crate) orderly: bool,
+    /// The peer has finished sending.
+    pub(crate) read_ended: bool,
     /// When a byte last moved, in the worker's milliseconds.
     pub(crate) last_active: u64,
     pub(crate) idle_timer: Option<TimerKey>,
@@ -54,6 +61,7 @@ impl Conn {
         Self {
             token,
             protocol: Some(protocol),
+            append_max: FLUSH_AT.min(options.high_water.saturating_sub(1)),
             options,
             out: SendQueue::default(),
             connecting,
@@ -66,6 +74,8 @@ impl Conn {
             shut_write: false,
             closing: None,
             doomed: false,
+            orderly: false,
+            read_ended: false,
             last_active: now,
             idle_timer: None,
             close_timer: None,

@@ -84,8 +84,14 @@ impl Core {
     }
 
     pub(crate) fn read_closed(self: &Rc<Self>, token: Token) {
-        if self.with_conn(token, |conn| conn.closing.is_none()) == Some(true) {
-            self.call(token, |protocol, connection| protocol.on_read_closed(connection));
+        let open = self.with_conn(token, |conn| {
+            conn.read_ended = true;
+            conn.closing.is_none()
+        });
+        match open {
+            Some(true) => self.call(token, |protocol, connection| protocol.on_read_closed(connection)),
+            Some(false) => {}
+            None => self.end_linger(token),
         }
     }
 
@@ -104,7 +110,9 @@ impl Core {
     }
 
     pub(crate) fn failed(&self, token: Token, error: io::Error) {
-        self.with_conn(token, |conn| self.doom(conn, CloseReason::Io(error)));
+        if self.with_conn(token, |conn| self.doom(conn, CloseReason::Io(error))).is_none() {
+            self.end_linger(token);
+        }
     }
 
     pub(crate) fn call_drained(self: &Rc<Self>) {
@@ -198,10 +206,13 @@ impl Core {
             if conn.closing.is_some() {
                 return;
             }
-            if conn.out.is_empty() || conn.connecting {
+            if conn.connecting {
                 return self.doom(conn, reason);
             }
-            conn.closing = Some(reason);
+            (conn.closing, conn.orderly) = (Some(reason), true);
+            if conn.out.is_empty() {
+                return self.list_doomed(conn);
+            }
             self.driver.borrow_mut().pause_receive(token);
             let timeout = conn.options.close_timeout;
             conn.close_timer = Some(self.add_timer(timeout, TimerAction::CloseTimeout(token)));
@@ -215,7 +226,7 @@ impl Core {
                 return;
             }
             let (unsent, timeout) = (conn.out.len(), conn.options.close_timeout);
-            conn.closing = Some(CloseReason::CloseTimeout { unsent, timeout });
+            (conn.closing, conn.orderly) = (Some(CloseReason::CloseTimeout { unsent, timeout }), false);
             self.list_doomed(conn);
         });
     }
@@ -230,6 +241,7 @@ impl Core {
         if conn.closing.is_none() || (!conn.doomed && !conn.out.is_empty()) {
             conn.closing = Some(reason);
         }
+        conn.orderly = false;
         self.list_doomed(conn);
     }
 
@@ -244,7 +256,10 @@ impl Core {
     pub(crate) fn bury_doomed(self: &Rc<Self>) {
         while let Some(token) = { self.doomed.borrow_mut().pop() } {
             let Some(mut conn) = self.conns.borrow_mut().remove(token) else { continue };
-            drop(self.driver.borrow_mut().close(token));
+            let lingers = conn.orderly && !conn.read_ended && self.begin_linger(token);
+            if !lingers {
+                drop(self.driver.borrow_mut().close(token));
+            }
             for key in [conn.idle_timer, conn.close_timer, conn.protocol_timer].into_iter().flatten() {
                 self.cancel_timer(key);
             }

@@ -17,7 +17,7 @@ const WRITE_THROUGH_MIN: usize = 16 * 1024;
 
 /// A queue is flushed, while it is in cache, before it exceeds what one TCP segment of the loopback device (and of
 /// segmentation offload) holds: 64 KiB less the headers. A few bytes more would travel in a segment of their own.
-const FLUSH_AT: usize = 65_483;
+pub(crate) const FLUSH_AT: usize = 65_483;
 
 /// What tasks may send in one tick before they are made to let others have a turn.
 const SENT_IN_TICK_MAX: usize = 1 << 20;
@@ -27,6 +27,9 @@ impl Core {
     pub(crate) fn send(&self, token: Token, parts: [&[u8]; 3]) -> Result<(), SendError> {
         let mut conns = self.conns.borrow_mut();
         let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
+        if append_to_dirty(conn, parts) {
+            return Ok(());
+        }
         if !conn.takes_sends() || conn.out.len() >= conn.options.queue_limit {
             return Err(refuse(conn));
         }
@@ -34,7 +37,6 @@ impl Core {
     }
 
     /// Takes the parts into the queue, or hands them to the kernel when they are many.
-    #[inline]
     fn send_on(&self, conn: &mut Conn, parts: [&[u8]; 3]) -> Result<(), SendError> {
         let total = parts[0].len() + parts[1].len() + parts[2].len();
         if total >= WRITE_THROUGH_MIN && !conn.is_stuck() {
@@ -65,6 +67,9 @@ impl Core {
         let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
+        if append_to_dirty(conn, parts) {
+            return Poll::Ready(Ok(()));
+        }
         if conn.out.len() >= conn.options.high_water {
             wait(conn, context);
             return Poll::Pending;
@@ -291,6 +296,16 @@ impl Core {
         wait(conn, context);
         Poll::Pending
     }
+}
+
+/// The common case of a send: the connection is to be flushed anyway, and the message fits its buffer.
+#[inline]
+fn append_to_dirty(conn: &mut Conn, parts: [&[u8]; 3]) -> bool {
+    if !conn.dirty || !conn.takes_sends() {
+        return false;
+    }
+    let total = parts[0].len() + parts[1].len() + parts[2].len();
+    conn.out.try_append(parts, total, conn.append_max)
 }
 
 #[cold]

@@ -119,6 +119,7 @@ impl Core {
                 TimerAction::Wake(waker) => waker.wake(),
                 TimerAction::Idle(token) => self.check_idle(token),
                 TimerAction::CloseTimeout(token) => self.close_timed_out(token),
+                TimerAction::Linger(token) => self.end_linger(token),
                 TimerAction::Protocol(token) => self.call_timer(token),
                 TimerAction::Udp(token) => self.udp_timer(token),
                 TimerAction::Carried(carried, timer) => {
@@ -169,6 +170,7 @@ impl Core {
         if let Err(message) = crate::panic::guarded(|| drop(mails)) {
             self.note_panic(&message);
         }
+        self.finish_lingers();
         // Dropped after the exchange: a timer's waker may drop a task, and that one's timers.
         drop(self.timers.replace(TimerWheel::new(0)));
         self.counters.publish(&self.shared.counters);

@@ -4,7 +4,9 @@ mod error;
 mod handle;
 mod listen;
 mod registry;
+mod sessions;
 mod settings;
+mod socket_file;
 mod stats;
 mod task;
 
@@ -17,7 +19,8 @@ use corewire_proto::codec::{Codec, RawCodec};
 use corewire_runtime::{Builder, ConnectionOptions, Handle, Runtime};
 
 pub use self::error::ServerError;
-pub use self::handle::{GroupSend, ServerHandle, ShutdownReport};
+pub use self::handle::{ServerHandle, ShutdownReport};
+pub use self::sessions::{GroupSend, Sessions};
 pub use self::settings::Placement;
 pub(crate) use self::settings::unix_path;
 use self::settings::{Address, Settings, StatsLine};
@@ -50,6 +53,7 @@ pub struct NetServer<C = fn() -> RawCodec, H = fn() -> Ignore> {
 impl NetServer {
     /// A server that listens on a URI such as `tcp://127.0.0.1:7777`, `tcp://*:7777` (all addresses, IPv4 and IPv6),
     /// `tcp://[::1]:7777` or `unix:///run/echo.sock`. Port 0: the system chooses, and all addresses get the same.
+    /// The file of a Unix-domain socket goes when the server does; one that a dead server left behind is replaced.
     ///
     /// What is wrong with the URI is said by [`start`](NetServer::start).
     pub fn bind(uri: impl Into<String>) -> Self {
@@ -157,6 +161,11 @@ impl<C, H> NetServer<C, H> {
     pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.settings.connection.idle_timeout = timeout;
         self
+    }
+
+    /// The sessions that it will have, for handlers that send to others than their own.
+    pub fn sessions(&self) -> Sessions {
+        self.settings.sessions.clone()
     }
 
     /// Sessions at the most; default 1,000,000.
