@@ -59,6 +59,8 @@ counters! {
     datagrams_sent,
     /// Datagrams that the kernel refused, each told to its socket's owner.
     datagrams_refused,
+    /// Datagrams dropped because their session took none just then.
+    datagrams_dropped,
     /// Handlers and tasks that panicked.
     panics,
     /// Accepts that failed for want of a resource.

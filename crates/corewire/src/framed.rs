@@ -55,6 +55,10 @@ impl<C: Codec, H: Handler> FrameSink for Calls<'_, C, H> {
 
     fn error(&mut self, error: DecodeError) -> bool {
         self.handler.on_error(self.session, &error);
+        if self.inner.connection().is_datagram() {
+            // The rest of the datagram is of no use; the next one stands for itself.
+            return false;
+        }
         if !error.is_recoverable() {
             self.session.close_with(CloseReason::Protocol(error.to_string()));
         }
@@ -81,6 +85,11 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
         if inner.is_open() {
             let mut calls = Calls { handler: &mut self.handler, inner, session };
             self.reader.read(&inner.codec, data, &mut calls);
+            if self.reader.pending() > 0 && inner.connection().is_datagram() {
+                // What follows comes in a datagram of its own, or never.
+                let error = self.reader.give_up();
+                self.handler.on_error(session, &error);
+            }
         }
     }
 

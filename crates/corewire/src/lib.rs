@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod datagram;
 mod frame;
 mod framed;
 mod handler;

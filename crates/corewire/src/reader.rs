@@ -35,6 +35,13 @@ impl FrameReader {
         self.partial.len()
     }
 
+    /// Drops the beginning of a frame whose rest will not come.
+    pub(crate) fn give_up(&mut self) -> DecodeError {
+        let value = self.partial.len() as i128;
+        self.clear();
+        DecodeError::Malformed { what: "the datagram ends in the middle of a frame, of which it has", value }
+    }
+
     /// Hands each frame that ends in `data` to `sink` and keeps the rest. The codec is not borrowed while the sink
     /// runs.
     #[inline]

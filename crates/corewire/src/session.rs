@@ -70,7 +70,7 @@ struct Base {
 
 impl<C: Codec> SessionInner<C> {
     pub(crate) fn new(id: u64, codec: C, connection: Connection) -> Self {
-        let peer = connection.with_socket(|socket| socket.peer_addr().ok()?.as_socket()).flatten();
+        let peer = connection.peer_addr();
         let base = Base { id, connection, peer, open: Cell::new(true), data: RefCell::default() };
         Self { codec: RefCell::new(codec), base }
     }

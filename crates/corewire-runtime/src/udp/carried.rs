@@ -69,6 +69,7 @@ pub struct Carried {
     closing: RefCell<Option<CloseReason>>,
     is_closing: Cell<bool>,
     is_doomed: Cell<bool>,
+    is_paused: Cell<bool>,
     last_active: Cell<u64>,
     idle_timer: Cell<Option<TimerKey>>,
     close_timer: Cell<Option<TimerKey>>,
@@ -106,6 +107,7 @@ impl Carried {
             closing: RefCell::default(),
             is_closing: Cell::new(false),
             is_doomed: Cell::new(false),
+            is_paused: Cell::new(false),
             last_active: Cell::new(core.now_ms()),
             idle_timer: Cell::default(),
             close_timer: Cell::default(),
@@ -132,10 +134,13 @@ impl Carried {
         self.call(|protocol, connection| protocol.on_open(connection));
     }
 
-    /// Bytes arrived.
+    /// Bytes arrived. A datagram that arrives while receiving is paused is dropped and counted.
     #[inline]
     pub fn received(&self, data: Bytes) {
         self.last_active.set(self.core.now_ms());
+        if self.is_paused.get() && self.carrier.is_datagram() {
+            return crate::stats::Counters::add(&self.core.counters.datagrams_dropped, 1);
+        }
         if !self.is_closing.get() {
             self.call(|protocol, connection| protocol.on_received(connection, data));
         }
@@ -317,6 +322,7 @@ impl Carried {
     }
 
     pub(crate) fn set_paused(&self, paused: bool) {
+        self.is_paused.set(paused);
         self.carrier.set_paused(paused);
     }
 

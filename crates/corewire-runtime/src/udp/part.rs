@@ -39,6 +39,7 @@ pub(crate) struct Sock {
     kind: Use,
     pub(super) out: SendBatch,
     dirty: bool,
+    wants_flush: bool,
     pub(super) blocked: bool,
     was_blocked: bool,
     pub(super) closing: bool,
@@ -68,6 +69,13 @@ impl UdpPart {
         }
     }
 
+    pub(super) fn request_flush(&self, token: Token) {
+        self.with(token, |sock| {
+            sock.wants_flush = true;
+            self.list(sock);
+        });
+    }
+
     pub(crate) fn has_work(&self) -> bool {
         !self.dirty.borrow().is_empty() || !self.doomed.borrow().is_empty()
     }
@@ -92,6 +100,7 @@ impl Core {
             kind,
             out: SendBatch::new(options.segment),
             dirty: false,
+            wants_flush: false,
             blocked: false,
             was_blocked: false,
             closing: false,
@@ -268,6 +277,9 @@ impl Core {
         }
         let mut dirty = std::mem::take(&mut *self.udp.dirty.borrow_mut());
         for token in dirty.drain(..) {
+            if self.udp.with(token, |sock| std::mem::take(&mut sock.wants_flush)) == Some(true) {
+                self.call_udp(token, |protocol, port| protocol.on_flush(port));
+            }
             let told = self.udp.with(token, |sock| {
                 sock.dirty = false;
                 self.flush_sock(sock);

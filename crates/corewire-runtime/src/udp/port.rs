@@ -24,6 +24,11 @@ pub trait UdpProtocol: 'static {
         let _ = port;
     }
 
+    /// Called at the end of the tick after [`UdpPort::request_flush`]: what waits here is to be sent now.
+    fn on_flush(&mut self, port: &UdpPort) {
+        let _ = port;
+    }
+
     /// A datagram was refused, or (on a connected socket) an earlier one was answered by ICMP. The socket goes on.
     fn on_error(&mut self, port: &UdpPort, error: UdpError) {
         let _ = (port, error);
@@ -144,6 +149,11 @@ impl UdpPort {
         segment_size: usize,
     ) -> Result<(), UdpError> {
         self.core.udp_send(self.token, |out| out.push_segments(to, bytes, segment_size, SendMeta::default()))
+    }
+
+    /// Calls [`UdpProtocol::on_flush`] at the end of this tick.
+    pub fn request_flush(&self) {
+        self.core.udp.request_flush(self.token);
     }
 
     /// Bytes queued to send.

@@ -22,6 +22,7 @@ use super::inbox::Inbox;
 use super::local::{self, Client, Link};
 use super::settings::Settings;
 use super::{NetClient, Shared};
+use crate::datagram::{self, DatagramKind};
 use crate::framed::Framed;
 use crate::handler::Handler;
 use crate::server::unix_path;
@@ -114,16 +115,28 @@ pub(super) fn reconnect<C: Codec>(client: &Rc<Client<C>>) {
 
 enum Target {
     Tcp(SocketAddr),
+    Datagram(DatagramKind, SocketAddr),
     Unix(PathBuf),
 }
 
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Tcp(address) => address.fmt(f),
+            Self::Tcp(address) | Self::Datagram(_, address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
     }
+}
+
+/// The any-address is an address to listen on; who connects to it means this machine.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        match address {
+            SocketAddr::V4(_) => address.set_ip(std::net::Ipv4Addr::LOCALHOST.into()),
+            SocketAddr::V6(_) => address.set_ip(std::net::Ipv6Addr::LOCALHOST.into()),
+        }
+    }
+    address
 }
 
 /// Tries each address of the client's URI.
@@ -144,7 +157,7 @@ async fn targets(uri: &NetUri) -> Result<Vec<Target>, ConnectError> {
         Scheme::Unix => {
             unix_path(uri.host()).map(|path| vec![Target::Unix(path)]).ok_or(ConnectError::Stopped)
         }
-        Scheme::Tcp => {
+        Scheme::Tcp | Scheme::Udp | Scheme::Kcp => {
             let resolved = match uri.host() {
                 Host::Name(_) => {
                     let uri = uri.clone();
@@ -152,7 +165,12 @@ async fn targets(uri: &NetUri) -> Result<Vec<Target>, ConnectError> {
                 }
                 _ => uri.resolve()?,
             };
-            Ok(resolved.into_iter().map(Target::Tcp).collect())
+            let target = |address: SocketAddr| match uri.scheme() {
+                Scheme::Udp => Target::Datagram(DatagramKind::Udp, reachable(address)),
+                Scheme::Kcp => Target::Datagram(DatagramKind::Kcp, reachable(address)),
+                _ => Target::Tcp(address),
+            };
+            Ok(resolved.into_iter().map(target).collect())
         }
         other => Err(ConnectError::Scheme(other)),
     }
@@ -161,10 +179,6 @@ async fn targets(uri: &NetUri) -> Result<Vec<Target>, ConnectError> {
 async fn attempt_at<C: Codec>(client: &Rc<Client<C>>, target: &Target) -> Result<(), ConnectError> {
     let refused = |source| ConnectError::Refused { address: target.to_string(), source };
     let settings = &client.settings;
-    let socket: io::Result<Socket> = match target {
-        Target::Tcp(address) => connect_tcp(*address, &settings.stream),
-        Target::Unix(path) => connect_unix(path, &settings.stream),
-    };
     let (sender, receiver) = oneshot::channel();
     let number = client.connections.get() + 1;
     client.connections.set(number);
@@ -178,8 +192,16 @@ async fn attempt_at<C: Codec>(client: &Rc<Client<C>>, target: &Target) -> Result
         }
     });
     let options: Rc<ConnectionOptions> = Rc::new(settings.connection.clone());
-    let connection =
-        Connection::open_connecting(socket.map_err(refused)?, options, framed).map_err(refused)?;
+    let open =
+        |socket: io::Result<Socket>, options, framed| Connection::open_connecting(socket?, options, framed);
+    let connection = match target {
+        Target::Tcp(address) => open(connect_tcp(*address, &settings.stream), options, framed),
+        Target::Unix(path) => open(connect_unix(path, &settings.stream), options, framed),
+        Target::Datagram(kind, address) => {
+            datagram::connect(*kind, *address, &settings.datagram, options, Box::new(framed))
+        }
+    };
+    let connection = connection.map_err(refused)?;
     let guard = AbortOnDrop(Some(connection));
     match timeout(settings.connect_timeout, receiver).await {
         Ok(Ok(Ok(()))) => {

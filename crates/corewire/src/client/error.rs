@@ -17,7 +17,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Uri(#[from] UriError),
     /// No client for this scheme.
-    #[error("a client cannot connect to \"{}\" yet: use tcp or unix", .0.as_str())]
+    #[error("a client cannot connect to \"{}\" yet: use tcp, udp, kcp or unix", .0.as_str())]
     Scheme(Scheme),
     /// The address does not answer; the last one tried, if there are several.
     #[error("cannot connect to {address}: {source}")]

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use corewire_proto::codec::{Codec, Matching};
-use corewire_runtime::{CloseReason, Sleep, sleep, spawn_local};
+use corewire_proto::codec::{Codec, EncodeError, Matching};
+use corewire_runtime::{CloseReason, SendError, Sleep, sleep, spawn_local};
 use slab::Slab;
 
 use super::calls::Calls;
@@ -209,6 +209,9 @@ impl<C: Codec> Client<C> {
     fn not_sent(&self, error: FrameSendError, context: &Context<'_>) -> SendStatus {
         match error {
             FrameSendError::Encode(error) => SendStatus::Failed(Box::new(error.into())),
+            FrameSendError::Send(SendError::TooLong { len, max }) => {
+                SendStatus::Failed(Box::new(EncodeError::TooLong { len, limit: max }.into()))
+            }
             FrameSendError::Send(_) => {
                 self.wait_for_link(context);
                 SendStatus::Wait
@@ -260,6 +263,9 @@ impl<C: Codec> Client<C> {
             calls.withdraw(slot);
             return match error {
                 FrameSendError::Encode(error) => Err(error.into()),
+                FrameSendError::Send(SendError::TooLong { len, max }) => {
+                    Err(EncodeError::TooLong { len, limit: max }.into())
+                }
                 FrameSendError::Send(_) => Err(CallError::ConnectionLost(error.to_string())),
             };
         }

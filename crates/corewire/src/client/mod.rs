@@ -1,5 +1,6 @@
 //! Clients from a URI.
 
+mod again;
 mod call;
 mod calls;
 mod connect;
@@ -21,6 +22,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use corewire_driver::net::StreamOptions;
 use corewire_proto::codec::{Codec, RawCodec};
+use corewire_proto::kcp;
+use corewire_runtime::udp::UdpOptions;
 use corewire_runtime::{ConnectionOptions, WorkerHandle, current_worker};
 
 pub use self::call::Call;
@@ -140,6 +143,18 @@ impl<C, H> ClientBuilder<C, H> {
     /// Options of the socket.
     pub fn stream_options(mut self, options: StreamOptions) -> Self {
         self.settings.stream = options;
+        self
+    }
+
+    /// Options of a UDP or KCP socket; default: 8 MiB to receive, 2 MiB to send, with offload.
+    pub fn udp_options(mut self, options: UdpOptions) -> Self {
+        self.settings.datagram.udp = options;
+        self
+    }
+
+    /// Settings of a KCP conversation; default: [`kcp::Config::turbo`] in stream mode with windows of 1,024 segments.
+    pub fn kcp_config(mut self, config: kcp::Config) -> Self {
+        self.settings.datagram.kcp = config;
         self
     }
 

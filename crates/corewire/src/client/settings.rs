@@ -6,6 +6,7 @@ use corewire_driver::net::StreamOptions;
 use corewire_runtime::backoff::Backoff;
 use corewire_runtime::{ConnectionOptions, WorkerHandle};
 
+use crate::datagram::DatagramSettings;
 use crate::uri::NetUri;
 
 /// How a client comes back after its connection was lost: it waits a random time up to a bound that doubles from
@@ -45,6 +46,7 @@ pub(super) struct Settings {
     pub(super) reconnect: Option<Reconnect>,
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
+    pub(super) datagram: DatagramSettings,
     pub(super) calls_max: Option<usize>,
     pub(super) inbox: Option<usize>,
     pub(super) worker: Option<WorkerHandle>,
@@ -62,6 +64,7 @@ impl Settings {
             reconnect: Some(Reconnect::default()),
             connection,
             stream: StreamOptions::default(),
+            datagram: DatagramSettings::default(),
             calls_max: None,
             inbox: None,
             worker: None,

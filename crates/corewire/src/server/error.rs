@@ -14,7 +14,7 @@ pub enum ServerError {
     #[error(transparent)]
     Uri(#[from] UriError),
     /// No server for this scheme.
-    #[error("a server cannot listen on \"{}\" yet: use tcp or unix", .0.as_str())]
+    #[error("a server cannot listen on \"{}\" yet: use tcp, udp, kcp or unix", .0.as_str())]
     Scheme(Scheme),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", hint(source))]

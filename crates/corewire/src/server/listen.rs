@@ -10,13 +10,15 @@ use std::sync::{Arc, mpsc};
 use corewire_driver::Socket;
 use corewire_driver::net::{ListenOptions, StreamOptions, listen_tcp};
 use corewire_proto::codec::Codec;
-use corewire_runtime::{AfterAccept, Connection, Handle, Listener, SpawnError};
+use corewire_runtime::udp::{self, UdpOptions};
+use corewire_runtime::{AfterAccept, Connection, Handle, Listener, Protocol, SpawnError};
 
 use super::error::ServerError;
 use super::handle::{ServerHandle, StatsSource};
 use super::registry::{Listed, Local, Seat, Shared};
 use super::settings::{Endpoints, Placement, Settings};
 use super::socket_file::{self, SocketFile};
+use crate::datagram::{self, DatagramKind, DatagramSettings, DatagramSetup};
 use crate::framed::Framed;
 use crate::handler::Handler;
 
@@ -28,6 +30,8 @@ struct Factory<CF, HF> {
     shared: Arc<Shared>,
     placement: Placement,
     runtime: Handle,
+    datagram: DatagramSettings,
+    kind: DatagramKind,
 }
 
 pub(super) fn start<C, H, CF, HF>(
@@ -49,7 +53,7 @@ where
         _ => settings.placement,
     };
     let listening = if placement == Placement::ReusePort { workers } else { 1 };
-    let bound = bind(&endpoints, &settings, listening)?;
+    let bound = bind(&endpoints, &settings, listening, workers)?;
     let shared = Arc::new(Shared::new(
         settings.max_connections,
         settings.session_table,
@@ -63,6 +67,8 @@ where
         shared: shared.clone(),
         placement,
         runtime: runtime.clone(),
+        datagram: settings.datagram.clone(),
+        kind: endpoints.datagram_kind(),
     });
     settings.sessions.begin(shared.clone(), runtime.clone());
     let server = ServerHandle::new(
@@ -74,7 +80,7 @@ where
         bound.socket_file,
         settings.own_runtime,
     );
-    install(runtime, &factory, bound.sockets)?;
+    install(runtime, &factory, bound.sockets, bound.datagrams)?;
     if let Some(line) = settings.stats_line {
         let source = StatsSource::new(shared, runtime.clone());
         drop(runtime.spawn_on(0, move || source.print_every(line.period, line.print))?);
@@ -87,6 +93,7 @@ fn install<C, H, CF, HF>(
     runtime: &Handle,
     factory: &Arc<Factory<CF, HF>>,
     mut sockets: Vec<Vec<Socket>>,
+    mut datagrams: Vec<Vec<Socket>>,
 ) -> Result<(), ServerError>
 where
     CF: Fn() -> C + Send + Sync + 'static,
@@ -95,12 +102,13 @@ where
     H: Handler,
 {
     sockets.resize_with(runtime.workers(), Vec::new);
+    datagrams.resize_with(runtime.workers(), Vec::new);
     let (report, reports) = mpsc::channel();
-    for (worker, sockets) in sockets.into_iter().enumerate() {
+    for (worker, (sockets, datagrams)) in sockets.into_iter().zip(datagrams).enumerate() {
         let (factory, report) = (factory.clone(), report.clone());
         runtime.run_on(worker, move || {
             // The starter is gone only if another worker failed.
-            let _ = report.send(listen_here(&factory, worker, sockets));
+            let _ = report.send(listen_here(&factory, worker, sockets, datagrams));
         })?;
     }
     drop(report);
@@ -116,6 +124,7 @@ fn listen_here<C, H, CF, HF>(
     factory: &Arc<Factory<CF, HF>>,
     worker: usize,
     sockets: Vec<Socket>,
+    datagrams: Vec<Socket>,
 ) -> io::Result<()>
 where
     CF: Fn() -> C + Send + Sync + 'static,
@@ -131,6 +140,12 @@ where
             AfterAccept::Continue
         })?;
         local.listeners.borrow_mut().push(listener);
+    }
+    for socket in datagrams {
+        let factory_of_sessions = factory.clone();
+        let make = move || factory_of_sessions.datagram_session(worker);
+        let port = datagram::serve(factory.kind, socket, factory.datagram_setup(), Box::new(make))?;
+        local.ports.borrow_mut().push(port);
     }
     Ok(())
 }
@@ -168,6 +183,29 @@ where
         }
     }
 
+    /// What serves a new peer, unless there are too many or the server ends.
+    fn datagram_session(&self, worker: usize) -> Option<Box<dyn Protocol>> {
+        let local = Local::find(self.shared.key).filter(|local| !local.shutting_down.get())?;
+        let seat = self.shared.admit(worker)?;
+        let id = seat.id;
+        let listed = Listed::new((self.handler)(), local, seat);
+        Some(Box::new(Framed::new(id, (self.codec)(), listed)))
+    }
+
+    /// The settings of one worker's datagram sockets.
+    fn datagram_setup(&self) -> DatagramSetup {
+        let mut options = self.shared.options.clone();
+        options.idle_timeout = match self.kind {
+            DatagramKind::Udp => self.datagram.idle_timeout,
+            DatagramKind::Kcp => options.idle_timeout,
+        };
+        DatagramSetup {
+            settings: self.datagram.clone(),
+            options: Rc::new(options),
+            sessions_max: self.datagram.sessions_max.div_ceil(self.shared.by_worker.len().max(1)),
+        }
+    }
+
     fn open(&self, seat: Seat, socket: Socket) {
         let Some(local) = Local::find(self.shared.key).filter(|local| !local.shutting_down.get()) else {
             return;
@@ -191,9 +229,16 @@ struct Bound {
     socket_file: Option<SocketFile>,
     /// One list for each worker that listens.
     sockets: Vec<Vec<Socket>>,
+    /// One list for each worker.
+    datagrams: Vec<Vec<Socket>>,
 }
 
-fn bind(endpoints: &Endpoints, settings: &Settings, workers: usize) -> Result<Bound, ServerError> {
+fn bind(
+    endpoints: &Endpoints,
+    settings: &Settings,
+    listening: usize,
+    workers: usize,
+) -> Result<Bound, ServerError> {
     let mut options = ListenOptions::default();
     options.backlog = settings.backlog;
     options.receive_buffer_size = settings.stream.receive_buffer_size;
@@ -206,11 +251,22 @@ fn bind(endpoints: &Endpoints, settings: &Settings, workers: usize) -> Result<Bo
                 addresses: Vec::new(),
                 socket_file: SocketFile::of(path),
                 sockets: vec![vec![socket]],
+                datagrams: Vec::new(),
             })
         }
         Endpoints::Tcp(addresses, any) => {
-            options.reuse_port = workers > 1;
-            bind_tcp(addresses, *any, &options, workers)
+            options.reuse_port = listening > 1;
+            bind_tcp(addresses, *any, &options, listening)
+        }
+        Endpoints::Datagram(kind, addresses, any) => {
+            let (bound, datagrams) = bind_udp(addresses, *any, &settings.datagram.udp, workers)?;
+            let first = bound.first().ok_or_else(no_address)?;
+            let uri = if *any { format!("{kind}://*:{}", first.port()) } else { format!("{kind}://{first}") };
+            Ok(Bound { uri, addresses: bound, socket_file: None, sockets: Vec::new(), datagrams })
+        }
+        Endpoints::Both(addresses, any) => {
+            options.reuse_port = listening > 1;
+            bind_both(addresses, *any, &options, &settings.datagram.udp, [listening, workers])
         }
     }
 }
@@ -246,11 +302,74 @@ fn bind_tcp(
             list.push(listen_tcp(bound, options).map_err(|source| failed(bound, source))?);
         }
     }
-    let Some(first) = addresses.first() else {
-        return Err(failed("any address", io::ErrorKind::AddrNotAvailable.into()));
-    };
+    let first = addresses.first().ok_or_else(no_address)?;
     let uri = if any { format!("tcp://*:{}", first.port()) } else { format!("tcp://{first}") };
-    Ok(Bound { uri, addresses, socket_file: None, sockets })
+    Ok(Bound { uri, addresses, socket_file: None, sockets, datagrams: Vec::new() })
+}
+
+/// TCP and UDP under one port. When the system chose a port that UDP has given away already, it chooses again.
+fn bind_both(
+    wanted: &[SocketAddr],
+    any: bool,
+    options: &ListenOptions,
+    udp: &UdpOptions,
+    [listening, workers]: [usize; 2],
+) -> Result<Bound, ServerError> {
+    const ATTEMPTS: usize = 16;
+    let chosen = wanted.iter().all(|address| address.port() != 0);
+    let mut attempt = 0;
+    loop {
+        let tcp = bind_tcp(wanted, any, options, listening)?;
+        match bind_udp(&tcp.addresses, false, udp, workers) {
+            Ok((_, datagrams)) => return Ok(Bound { datagrams, ..tcp }),
+            Err(error) if chosen || attempt == ATTEMPTS => return Err(error),
+            Err(_) => attempt += 1,
+        }
+    }
+}
+
+/// A socket of each worker for each address; the kernel keeps a peer with one of them.
+fn bind_udp(
+    wanted: &[SocketAddr],
+    any: bool,
+    options: &UdpOptions,
+    workers: usize,
+) -> Result<(Vec<SocketAddr>, Vec<Vec<Socket>>), ServerError> {
+    let mut options = options.clone();
+    options.reuse_port |= workers > 1;
+    let mut sockets: Vec<Vec<Socket>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for address in wanted {
+        let mut address = *address;
+        if let (0, Some(first)) = (address.port(), addresses.first()) {
+            address.set_port(first.port());
+        }
+        if options.reuse_port && address.port() != 0 {
+            // As with TCP: nobody else may have the port.
+            let mut alone = options.clone();
+            alone.reuse_port = false;
+            match udp::open(address, &alone) {
+                Err(error) if any && is_family_missing(&error) && wanted.len() > 1 => continue,
+                other => drop(other.map_err(|source| failed(address, source))?),
+            }
+        }
+        let first = match udp::open(address, &options) {
+            Err(error) if any && is_family_missing(&error) && wanted.len() > 1 => continue,
+            other => other.map_err(|source| failed(address, source))?,
+        };
+        let bound = first.local_addr().map_err(|source| failed(address, source))?;
+        let bound = bound.as_socket().ok_or_else(no_address)?;
+        addresses.push(bound);
+        sockets[0].push(first);
+        for list in &mut sockets[1..] {
+            list.push(udp::open(bound, &options).map_err(|source| failed(bound, source))?);
+        }
+    }
+    Ok((addresses, sockets))
+}
+
+fn no_address() -> ServerError {
+    failed("any address", io::ErrorKind::AddrNotAvailable.into())
 }
 
 /// With `SO_REUSEPORT` the kernel would let two servers share a port without a word: first make sure that nobody

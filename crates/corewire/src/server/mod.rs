@@ -16,6 +16,8 @@ use std::time::Duration;
 use corewire_driver::DriverKind;
 use corewire_driver::net::StreamOptions;
 use corewire_proto::codec::{Codec, RawCodec};
+use corewire_proto::kcp;
+use corewire_runtime::udp::UdpOptions;
 use corewire_runtime::{Builder, ConnectionOptions, Handle, Runtime};
 
 pub use self::error::ServerError;
@@ -37,7 +39,8 @@ use crate::handler::{Handler, Ignore};
 /// | codec | none: each piece that arrives is a frame |
 /// | workers | one for each processor |
 /// | sessions at most | 1,000,000; a connection above that is closed at once and counted |
-/// | idle timeout | 20 minutes |
+/// | idle timeout | 20 minutes; of UDP sessions 2 minutes |
+/// | UDP and KCP sessions at most | 65,536; of a flood of new UDP peers the newest replace one another |
 /// | high / low water of a session's send queue | 256 KiB / 64 KiB |
 /// | limit of a session's send queue | 64 MiB |
 /// | close timeout | 10 s |
@@ -52,7 +55,7 @@ pub struct NetServer<C = fn() -> RawCodec, H = fn() -> Ignore> {
 
 impl NetServer {
     /// A server that listens on a URI such as `tcp://127.0.0.1:7777`, `tcp://*:7777` (all addresses, IPv4 and IPv6),
-    /// `tcp://[::1]:7777` or `unix:///run/echo.sock`. Port 0: the system chooses, and all addresses get the same.
+    /// `tcp://[::1]:7777`, `udp://*:7777`, `kcp://*:7777` or `unix:///run/echo.sock`. Port 0: the system chooses, and all addresses get the same.
     /// The file of a Unix-domain socket goes when the server does; one that a dead server left behind is replaced.
     ///
     /// What is wrong with the URI is said by [`start`](NetServer::start).
@@ -60,7 +63,7 @@ impl NetServer {
         Self::new(Address::Uri(uri.into()))
     }
 
-    /// A server that listens on a port of all addresses, IPv4 and IPv6. Port 0: the system chooses.
+    /// A server that listens on a port of all addresses, IPv4 and IPv6, TCP and UDP. Port 0: the system chooses.
     pub fn on_port(port: u16) -> Self {
         Self::new(Address::Port(port))
     }
@@ -166,6 +169,32 @@ impl<C, H> NetServer<C, H> {
     /// The sessions that it will have, for handlers that send to others than their own.
     pub fn sessions(&self) -> Sessions {
         self.settings.sessions.clone()
+    }
+
+    /// UDP and KCP sessions at the most; default 65,536. When there are so many, a new UDP peer takes the place of one
+    /// that has sent a single datagram; if there is none its datagram is dropped and counted as refused. So a flood of
+    /// forged addresses neither takes memory without end nor drives out peers that talk.
+    pub fn max_datagram_sessions(mut self, sessions: usize) -> Self {
+        self.settings.datagram.sessions_max = sessions;
+        self
+    }
+
+    /// Closes a UDP session after this time without a datagram in either direction; `None`: never. Default 2 minutes.
+    pub fn datagram_idle_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.settings.datagram.idle_timeout = timeout;
+        self
+    }
+
+    /// Options of UDP and KCP sockets; default: 8 MiB to receive, 2 MiB to send, with offload.
+    pub fn udp_options(mut self, options: UdpOptions) -> Self {
+        self.settings.datagram.udp = options;
+        self
+    }
+
+    /// Settings of KCP conversations; default: [`kcp::Config::turbo`] in stream mode with windows of 1,024 segments.
+    pub fn kcp_config(mut self, config: kcp::Config) -> Self {
+        self.settings.datagram.kcp = config;
+        self
     }
 
     /// Sessions at the most; default 1,000,000.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use corewire_runtime::udp::UdpPort;
 use corewire_runtime::{CloseReason, ConnectionOptions, Listener};
 use slab::Slab;
 
@@ -140,6 +141,7 @@ pub(super) struct Local {
     pub(super) shared: Arc<Shared>,
     pub(super) options: Rc<ConnectionOptions>,
     pub(super) listeners: RefCell<Vec<Listener>>,
+    pub(super) ports: RefCell<Vec<UdpPort>>,
     /// Takes no more sessions: those that another worker accepted and handed over just now.
     pub(super) shutting_down: Cell<bool>,
     sessions: RefCell<Slab<Session>>,
@@ -157,6 +159,7 @@ impl Local {
             options: Rc::new(shared.options.clone()),
             shared,
             listeners: RefCell::default(),
+            ports: RefCell::default(),
             shutting_down: Cell::default(),
             sessions: RefCell::default(),
             by_id: RefCell::default(),
@@ -168,6 +171,7 @@ impl Local {
     pub(super) fn uninstall(key: u64) {
         let local = SERVERS.with_borrow_mut(|servers| servers.remove(&key));
         if let Some(local) = local {
+            local.ports.take().iter().for_each(UdpPort::close);
             let listeners = local.listeners.take();
             drop(listeners);
         }

@@ -11,6 +11,7 @@ use corewire_runtime::{Builder, ConnectionOptions, Runtime};
 
 use super::error::ServerError;
 use super::sessions::Sessions;
+use crate::datagram::{DatagramKind, DatagramSettings};
 use crate::uri::{Host, NetUri, Scheme, UriError};
 
 /// Which worker serves an accepted connection.
@@ -38,7 +39,21 @@ pub(super) enum Address {
 pub(super) enum Endpoints {
     /// At least one. The flag: all addresses were asked for, so a family that the machine lacks is left out.
     Tcp(Vec<SocketAddr>, bool),
+    /// As `Tcp`.
+    Datagram(DatagramKind, Vec<SocketAddr>, bool),
+    /// TCP and UDP under one port.
+    Both(Vec<SocketAddr>, bool),
     Unix(PathBuf),
+}
+
+impl Endpoints {
+    /// What the datagram sockets speak, if there are some.
+    pub(super) const fn datagram_kind(&self) -> DatagramKind {
+        match self {
+            Self::Datagram(kind, ..) => *kind,
+            _ => DatagramKind::Udp,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -65,6 +80,7 @@ pub(super) struct Settings {
     pub(super) max_connections: usize,
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
+    pub(super) datagram: DatagramSettings,
     pub(super) backlog: i32,
     pub(super) stats_line: Option<StatsLine>,
     pub(super) shutdown_deadline: Duration,
@@ -85,6 +101,7 @@ impl Settings {
             max_connections: 1_000_000,
             connection,
             stream: StreamOptions::default(),
+            datagram: DatagramSettings::default(),
             backlog: 4096,
             stats_line: None,
             shutdown_deadline: Duration::from_secs(10),
@@ -96,12 +113,14 @@ impl Settings {
         let uri = match &self.address {
             Address::Port(port) => {
                 let any = vec![(Ipv4Addr::UNSPECIFIED, *port).into(), (Ipv6Addr::UNSPECIFIED, *port).into()];
-                return Ok(Endpoints::Tcp(any, true));
+                return Ok(Endpoints::Both(any, true));
             }
             Address::Uri(text) => NetUri::parse(text)?,
         };
         match (uri.scheme(), uri.host()) {
             (Scheme::Tcp, _) => Ok(Endpoints::Tcp(uri.resolve()?, uri.is_any())),
+            (Scheme::Udp, _) => Ok(Endpoints::Datagram(DatagramKind::Udp, uri.resolve()?, uri.is_any())),
+            (Scheme::Kcp, _) => Ok(Endpoints::Datagram(DatagramKind::Kcp, uri.resolve()?, uri.is_any())),
             (Scheme::Unix, host) => unix_path(host)
                 .map(Endpoints::Unix)
                 .ok_or_else(|| UriError::MissingPort { uri: uri.to_string() }.into()),

@@ -76,7 +76,7 @@ fn a_server_that_does_not_answer_is_a_time_out() {
 fn what_is_wrong_with_a_uri_is_said() {
     for (text, word) in [
         ("tcp://no-such-host.invalid:1", "no-such-host.invalid"),
-        ("udp://127.0.0.1:1", "udp"),
+        ("ws://127.0.0.1:1", "ws"),
         ("tcp://127.0.0.1", "port"),
         ("unix:///no/such/socket", "/no/such/socket"),
     ] {

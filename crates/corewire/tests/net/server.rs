@@ -181,7 +181,7 @@ fn two_servers_do_not_share_a_port_even_with_reuse_port() {
 fn what_is_wrong_with_an_address_is_said() {
     for (uri, word) in [
         ("gopher://127.0.0.1:1", "gopher"),
-        ("kcp://127.0.0.1:0", "kcp"),
+        ("ws://127.0.0.1:0", "ws"),
         ("http://127.0.0.1:0", "http"),
         ("tcp://127.0.0.1:70000", "70000"),
         ("tcp://127.0.0.1", "port"),

@@ -1,0 +1,284 @@
+//! Servers and clients on UDP and KCP, on the driver that `COREWIRE_DRIVER` names.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use corewire::{
+    CallError, CloseReason, Frame, Handler, NetClient, NetServer, NetUri, ServerHandle, Session,
+    StandardCodec, wait,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn echo() -> impl FnMut(&Session, Frame<'_>) {
+    |session: &Session, frame: Frame<'_>| drop(session.reply(&frame, frame.payload()))
+}
+
+fn server(uri: &str) -> ServerHandle {
+    NetServer::bind(uri).codec(StandardCodec::default).handler(echo).workers(2).start().unwrap()
+}
+
+struct SendsBack;
+
+impl Handler for SendsBack {
+    fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+        session.send(frame.payload()).unwrap();
+    }
+}
+
+fn raw_echo(sessions: usize) -> ServerHandle {
+    NetServer::bind("udp://127.0.0.1:0")
+        .handler(|| SendsBack)
+        .workers(1)
+        .max_datagram_sessions(sessions)
+        .start()
+        .unwrap()
+}
+
+fn client(uri: &str) -> NetClient {
+    NetUri::parse(uri).unwrap().client().codec(StandardCodec::default).connect_blocking().unwrap()
+}
+
+fn peer(server: &ServerHandle) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(server.local_addrs()[0]).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn requests_get_their_replies_over_udp() {
+    let server = server("udp://127.0.0.1:0");
+    assert!(server.uri().starts_with("udp://127.0.0.1:"), "{}", server.uri());
+    let client = client(server.uri());
+    for len in [0, 1, 1400, 9000, 65_503] {
+        let payload = vec![7; len];
+        assert!(wait(client.request(&payload)).unwrap() == payload, "{len} bytes");
+    }
+    assert_eq!(server.stats().sessions, 1);
+}
+
+#[test]
+fn what_fits_no_datagram_is_an_error_of_its_own_call() {
+    let server = server("udp://127.0.0.1:0");
+    let client = client(server.uri());
+    let error = wait(client.request(&vec![0; 65_504]).timeout(Duration::from_secs(2))).unwrap_err();
+    assert!(matches!(error, CallError::Encode(_)), "{error}");
+    assert_eq!(&wait(client.request(b"after")).unwrap()[..], b"after");
+}
+
+#[test]
+fn requests_get_their_replies_over_kcp() {
+    let server = server("kcp://127.0.0.1:0");
+    assert!(server.uri().starts_with("kcp://127.0.0.1:"), "{}", server.uri());
+    let client = client(server.uri());
+    for len in [0, 1, 1400, 70_000, 1 << 20] {
+        let payload: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        assert!(wait(client.request(&payload)).unwrap() == payload, "{len} bytes");
+    }
+}
+
+#[test]
+fn many_clients_each_have_their_session() {
+    for scheme in ["udp", "kcp"] {
+        let server = server(&format!("{scheme}://127.0.0.1:0"));
+        let clients: Vec<_> = (0..50).map(|_| client(server.uri())).collect();
+        for round in 0..5_u8 {
+            for (at, client) in clients.iter().enumerate() {
+                let payload = [round, at as u8];
+                assert_eq!(&wait(client.request(&payload)).unwrap()[..], payload);
+            }
+        }
+        assert_eq!(server.stats().sessions, 50, "{scheme}");
+        let report = server.shutdown(Duration::from_secs(5));
+        assert_eq!((report.sessions, report.finished), (50, 50), "{scheme}");
+    }
+}
+
+#[test]
+fn a_kcp_client_that_goes_ends_its_session() {
+    let server = server("kcp://127.0.0.1:0");
+    let gone = client(server.uri());
+    wait(gone.request(b"x")).unwrap();
+    assert_eq!(server.stats().sessions, 1);
+    drop(gone);
+    until("the session ends", || server.stats().sessions == 0);
+}
+
+#[test]
+fn a_port_alone_serves_tcp_and_udp() {
+    let server =
+        NetServer::on_port(0).codec(StandardCodec::default).handler(echo).workers(2).start().unwrap();
+    let port = server.local_addrs()[0].port();
+    for uri in [format!("tcp://127.0.0.1:{port}"), format!("udp://127.0.0.1:{port}")] {
+        assert_eq!(&wait(client(&uri).request(b"hello")).unwrap()[..], b"hello", "{uri}");
+    }
+    if server.local_addrs().iter().any(|address| address.is_ipv6()) {
+        for uri in [format!("tcp://[::1]:{port}"), format!("udp://[::1]:{port}")] {
+            assert_eq!(&wait(client(&uri).request(b"hello")).unwrap()[..], b"hello", "{uri}");
+        }
+    }
+}
+
+#[test]
+fn nobody_answers_at_a_closed_port_and_the_call_says_so() {
+    let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = client(&format!("udp://{gone}"));
+    let begun = Instant::now();
+    let error = wait(client.request(b"?")).unwrap_err();
+    assert!(matches!(error, CallError::ConnectionLost(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_lost_reply_is_asked_for_again() {
+    // Answers every third request.
+    let count = Arc::new(AtomicUsize::new(0));
+    let server = NetServer::bind("udp://127.0.0.1:0")
+        .codec(StandardCodec::default)
+        .handler(move || {
+            let count = count.clone();
+            move |session: &Session, frame: Frame<'_>| {
+                if count.fetch_add(1, Ordering::Relaxed) % 3 == 2 {
+                    session.reply(&frame, frame.payload()).unwrap();
+                }
+            }
+        })
+        .workers(1)
+        .start()
+        .unwrap();
+    let client = client(server.uri());
+    for n in 0..5_u8 {
+        let reply = wait(client.request_again(&[n], Duration::from_millis(20), 3)).unwrap();
+        assert_eq!(&reply[..], [n]);
+    }
+    let error = wait(client.request_again(b"?", Duration::from_millis(5), 2)).unwrap_err();
+    assert_eq!(error, CallError::TimedOut(Duration::from_millis(5)));
+}
+
+#[test]
+fn a_silent_peer_loses_its_session() {
+    let ends = mpsc::channel();
+    struct Tells(mpsc::Sender<String>);
+    impl Handler for Tells {
+        fn on_frame(&mut self, _: &Session, _: Frame<'_>) {}
+        fn on_close(&mut self, _: &Session, reason: &CloseReason) {
+            self.0.send(reason.to_string()).unwrap();
+        }
+    }
+    let sender = ends.0;
+    let server = NetServer::bind("udp://127.0.0.1:0")
+        .handler(move || Tells(sender.clone()))
+        .datagram_idle_timeout(Some(Duration::from_millis(30)))
+        .workers(1)
+        .start()
+        .unwrap();
+    peer(&server).send(b"once").unwrap();
+    let reason = ends.1.recv_timeout(PATIENCE).unwrap();
+    assert!(reason.contains("idle"), "{reason}");
+    until("no session is left", || server.stats().sessions == 0);
+}
+
+#[test]
+fn empty_datagrams_and_halves_of_frames_do_no_harm() {
+    let errors = Arc::new(AtomicUsize::new(0));
+    struct Counts(Arc<AtomicUsize>);
+    impl Handler for Counts {
+        fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+            session.reply(&frame, frame.payload()).unwrap();
+        }
+        fn on_error(&mut self, _: &Session, _: &corewire::proto::codec::DecodeError) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let counted = errors.clone();
+    let server = NetServer::bind("udp://127.0.0.1:0")
+        .codec(StandardCodec::default)
+        .handler(move || Counts(counted.clone()))
+        .workers(1)
+        .start()
+        .unwrap();
+    let peer = peer(&server);
+    let request = [1, 9, 3, 0, b'a', b'b', b'c'];
+    for datagram in [&[][..], &request[..2], &request[..6], &request] {
+        peer.send(datagram).unwrap();
+    }
+    let mut buffer = [0; 100];
+    let len = peer.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[len - 3..len], b"abc");
+    assert_eq!((errors.load(Ordering::Relaxed), server.stats().sessions), (2, 1));
+}
+
+#[test]
+fn a_flood_of_new_peers_takes_no_place_of_those_that_talk() {
+    let server = raw_echo(100);
+    let talker = peer(&server);
+    let mut buffer = [0; 10];
+    for _ in 0..3 {
+        talker.send(b"hi").unwrap();
+        assert_eq!(talker.recv(&mut buffer).unwrap(), 2);
+    }
+    for _ in 0..30 {
+        let strangers: Vec<_> = (0..50).map(|_| peer(&server)).collect();
+        strangers.iter().for_each(|stranger| assert_eq!(stranger.send(b"x").unwrap(), 1));
+        // Served all the same, as long as there is room.
+        assert_eq!(strangers[0].recv(&mut buffer).unwrap(), 1);
+    }
+    // Those that made room are gone at the end of the tick.
+    until("the limit holds", || server.stats().sessions <= 100);
+    assert!(server.stats().opened > 1000);
+    talker.send(b"still").unwrap();
+    assert_eq!(talker.recv(&mut buffer).unwrap(), 5);
+}
+
+#[test]
+fn when_all_sessions_talk_a_new_peer_is_refused() {
+    let server = raw_echo(2);
+    let mut buffer = [0; 10];
+    let talkers: Vec<_> = (0..2).map(|_| peer(&server)).collect();
+    for talker in talkers.iter().chain(&talkers) {
+        talker.send(b"hi").unwrap();
+        talker.recv(&mut buffer).unwrap();
+    }
+    let stranger = peer(&server);
+    stranger.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    stranger.send(b"hi").unwrap();
+    assert!(stranger.recv(&mut buffer).is_err());
+    assert_eq!(server.stats().sessions, 2);
+    talkers[0].send(b"hi").unwrap();
+    assert_eq!(talkers[0].recv(&mut buffer).unwrap(), 2);
+}
+
+#[test]
+fn random_datagrams_do_not_disturb_kcp() {
+    let server = server("kcp://127.0.0.1:0");
+    let client = client(server.uri());
+    let noise = peer(&server);
+    let mut state = 1_u64;
+    for round in 0..2000 {
+        let mut bytes = [0_u8; 80];
+        for byte in &mut bytes {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *byte = (state >> 56) as u8;
+        }
+        // A command that exists, now and then.
+        bytes[4] = if round % 2 == 0 { 81 + (round % 4) as u8 } else { bytes[4] };
+        noise.send(&bytes[..round % 80]).unwrap();
+        if round % 100 == 0 {
+            assert_eq!(&wait(client.request(b"calm")).unwrap()[..], b"calm");
+        }
+    }
+}
