@@ -44,6 +44,22 @@ pub(crate) enum ServeKind {
     Echo,
     /// Count it
     Sink,
+    /// Send datagrams back: `echo`, but over UDP unless --listen says otherwise
+    UdpEcho,
+    /// Count datagrams: `sink`, but over UDP unless --listen says otherwise
+    UdpSink,
+}
+
+impl ServeKind {
+    /// Whether what is received is sent back.
+    pub(crate) fn is_echo(self) -> bool {
+        matches!(self, Self::Echo | Self::UdpEcho)
+    }
+
+    /// Whether it listens on UDP where nothing else is said.
+    pub(crate) fn is_udp(self) -> bool {
+        matches!(self, Self::UdpEcho | Self::UdpSink)
+    }
 }
 
 /// How the bytes of a connection are cut into frames.
@@ -84,9 +100,12 @@ impl Driver {
 pub(crate) struct ServeArgs {
     /// What to do with what is received
     pub(crate) kind: ServeKind,
-    /// Where to listen; port 0 lets the system choose
-    #[arg(long, value_name = "URI", default_value = "tcp://127.0.0.1:7777")]
-    pub(crate) listen: String,
+    /// Where to listen; port 0 lets the system choose [default: tcp://127.0.0.1:7777, udp-* udp://127.0.0.1:9090]
+    #[arg(long, value_name = "URI")]
+    pub(crate) listen: Option<String>,
+    /// Receive and send datagrams one by one, without the kernel's offloads
+    #[arg(long)]
+    pub(crate) no_offload: bool,
     /// How connections are cut into frames
     #[arg(long, default_value = "none")]
     pub(crate) codec: CodecKind,
@@ -121,6 +140,17 @@ pub(crate) enum LoadKind {
     Standard,
     /// Length-field requests, matched in order
     LengthField,
+    /// Datagrams, sent again when they come back; what does not come back is counted as lost
+    Udp,
+    /// Datagrams one way
+    UdpSend,
+}
+
+impl LoadKind {
+    /// Whether it sends datagrams.
+    pub(crate) fn is_udp(self) -> bool {
+        matches!(self, Self::Udp | Self::UdpSend)
+    }
 }
 
 /// Options of `corewire load`.
@@ -152,6 +182,9 @@ pub(crate) struct LoadArgs {
     /// Packets that one `send` call carries (receive)
     #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
     pub(crate) batch: usize,
+    /// Receive and send datagrams one by one, without the kernel's offloads (udp, udp-send)
+    #[arg(long)]
+    pub(crate) no_offload: bool,
     /// Worker threads [default: one per core of --cpus, or 1]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) threads: Option<usize>,
@@ -184,6 +217,8 @@ pub(crate) enum BenchKind {
     LengthField,
     /// All of the above
     All,
+    /// Datagrams echoed and one way, with and without the kernel's offloads; errors are datagrams lost
+    Udp,
 }
 
 /// Which driver or drivers `corewire bench` measures.
@@ -304,6 +339,9 @@ pub(crate) struct LimitServeArgs {
     /// Where to listen
     #[arg(long, default_value = "tcp://127.0.0.1:0")]
     pub(crate) listen: String,
+    /// Datagrams one by one
+    #[arg(long)]
+    pub(crate) no_offload: bool,
     /// The core to bind to
     #[arg(long, value_parser = cpus, default_value = "0")]
     pub(crate) cpus: Cpus,
@@ -319,6 +357,10 @@ pub(crate) enum LimitLoadKind {
     Echo,
     /// Write blocks
     Sink,
+    /// Keep window datagrams in flight per connection
+    Udp,
+    /// Send datagrams
+    UdpSend,
 }
 
 /// Options of the limit's load.
@@ -338,6 +380,9 @@ pub(crate) struct LimitLoadArgs {
     /// Bytes of a message
     #[arg(long, default_value = "32", value_parser = count)]
     pub(crate) size: usize,
+    /// Datagrams one by one
+    #[arg(long)]
+    pub(crate) no_offload: bool,
     /// The core to bind to
     #[arg(long, value_parser = cpus, default_value = "0")]
     pub(crate) cpus: Cpus,

@@ -14,12 +14,13 @@ mod load;
 mod pattern;
 mod serve;
 mod system;
+mod udp;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{BenchArgs, Cli, Command};
+use args::{BenchArgs, Cli, Command, LimitLoadKind};
 use failure::Failure;
 
 #[global_allocator]
@@ -45,6 +46,13 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),
         Some(Command::Load(args)) => load::load(&args),
+        Some(Command::LimitServe(args)) if args.kind.is_udp() => udp::limit_serve(&args).map(|()| true),
+        Some(Command::LimitLoad(args))
+            if matches!(args.kind, LimitLoadKind::Udp | LimitLoadKind::UdpSend) =>
+        {
+            system::check_fd_limit(args.connections)?;
+            conduct::by_control(udp::limit_crew(&args)?).map(|()| true)
+        }
         Some(Command::LimitServe(args)) => limit::serve(&args).map(|()| true),
         Some(Command::LimitLoad(args)) => {
             system::check_fd_limit(args.connections)?;

@@ -68,7 +68,9 @@ pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Res
     let mut load =
         Process::start("load", &load_arguments(cell, side, cores, &uri), side.foreign_variables())?;
     load.line_after("ready", CONNECT_TIMEOUT + Duration::from_secs(5))?;
-    let idle = await_sessions(&mut server, cell.connections as u64)?;
+    // A datagram session begins with its first datagram.
+    let sessions = if cell.workload.is_udp() { 0 } else { cell.connections as u64 };
+    let idle = await_sessions(&mut server, sessions)?;
     let driver = server.driver()?;
 
     load.tell("start")?;
@@ -112,7 +114,9 @@ fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, last: &
     let load_messages =
         if cell.workload.is_echoed() { load.of(|s| s.messages) } else { load.of(|s| s.sent_bytes) / size };
     let msgs_per_s = match cell.workload {
-        Workload::Receive => per(server_messages, server.seconds()),
+        Workload::Receive | Workload::UdpSend | Workload::UdpSendPlain => {
+            per(server_messages, server.seconds())
+        }
         _ => per(load_messages, load.seconds()),
     };
     let (lost, story) = discrepancy(cell, &report.totals, last);
@@ -194,9 +198,16 @@ fn poll(
 }
 
 fn server_arguments(cell: &Cell, side: Side, cores: Cores) -> Vec<String> {
-    let kind = if cell.workload.is_echoed() { "echo" } else { "sink" };
+    let kind = match (cell.workload.is_udp(), cell.workload.is_echoed()) {
+        (false, true) => "echo",
+        (false, false) => "sink",
+        (true, true) => "udp-echo",
+        (true, false) => "udp-sink",
+    };
+    let listen = if cell.workload.is_udp() { "udp://127.0.0.1:0" } else { "tcp://127.0.0.1:0" };
     let cpu = cores.server.to_string();
-    let common = ["--listen", "tcp://127.0.0.1:0", "--control", "--cpus", &cpu];
+    let mut common = vec!["--listen", listen, "--control", "--cpus", &cpu];
+    common.extend(cell.workload.is_plain().then_some("--no-offload"));
     match side {
         Side::Limit => strings(&["limit-serve", kind], &common),
         Side::Ours(driver) => {
@@ -214,7 +225,7 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores) -> Vec<String> {
 fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<String> {
     let (connections, window) = (cell.connections.to_string(), cell.window.to_string());
     let (size, batch, cpu) = (cell.size.to_string(), cell.batch.to_string(), cores.load.to_string());
-    let common = [
+    let mut common = vec![
         "--target",
         uri,
         "--connections",
@@ -226,17 +237,25 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
         "--cpus",
         &cpu,
     ];
+    common.extend(cell.workload.is_plain().then_some("--no-offload"));
+    let kind = match cell.workload {
+        Workload::Receive | Workload::Send => "receive",
+        Workload::Echo => "echo",
+        Workload::Standard => "standard",
+        Workload::LengthField => "length-field",
+        Workload::Udp | Workload::UdpPlain => "udp",
+        Workload::UdpSend | Workload::UdpSendPlain => "udp-send",
+    };
     match side {
         Side::Limit => {
-            strings(&["limit-load", if cell.workload.is_echoed() { "echo" } else { "sink" }], &common)
+            let kind = match (cell.workload.is_udp(), cell.workload.is_echoed()) {
+                (true, _) => kind,
+                (false, true) => "echo",
+                (false, false) => "sink",
+            };
+            strings(&["limit-load", kind], &common)
         }
         Side::Ours(driver) => {
-            let kind = match cell.workload {
-                Workload::Receive | Workload::Send => "receive",
-                Workload::Echo => "echo",
-                Workload::Standard => "standard",
-                Workload::LengthField => "length-field",
-            };
             let lead =
                 ["load", kind, "--driver", driver.name(), "--threads", "1", "--batch", &batch, "--control"];
             strings(&lead, &common)

@@ -17,12 +17,30 @@ pub(crate) enum Workload {
     Standard,
     /// Length-field requests.
     LengthField,
+    /// Datagrams echoed.
+    Udp,
+    /// Datagrams echoed, without offload.
+    UdpPlain,
+    /// Datagrams one way, counted where they arrive.
+    UdpSend,
+    /// Datagrams one way, without offload.
+    UdpSendPlain,
 }
 
 impl Workload {
     /// Whether the server sends back what it receives.
     pub(crate) fn is_echoed(self) -> bool {
-        !matches!(self, Self::Receive | Self::Send)
+        !matches!(self, Self::Receive | Self::Send | Self::UdpSend | Self::UdpSendPlain)
+    }
+
+    /// Whether datagrams move.
+    pub(crate) fn is_udp(self) -> bool {
+        matches!(self, Self::Udp | Self::UdpPlain | Self::UdpSend | Self::UdpSendPlain)
+    }
+
+    /// Whether datagrams move one by one.
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Self::UdpPlain | Self::UdpSendPlain)
     }
 }
 
@@ -49,6 +67,10 @@ impl Cell {
             Workload::Standard => "standard/window",
             Workload::LengthField if self.window == 1 => "length-field/single",
             Workload::LengthField => "length-field/window",
+            Workload::Udp => "udp/echo",
+            Workload::UdpPlain => "udp/echo/plain",
+            Workload::UdpSend => "udp/send",
+            Workload::UdpSendPlain => "udp/send/plain",
         }
     }
 }
@@ -76,6 +98,7 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Echo => &[Workload::Echo],
         BenchKind::Standard => &[Workload::Standard],
         BenchKind::LengthField => &[Workload::LengthField],
+        BenchKind::Udp => &[Workload::UdpPlain, Workload::Udp, Workload::UdpSendPlain, Workload::UdpSend],
         BenchKind::All => {
             &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Standard, Workload::LengthField]
         }
@@ -115,7 +138,9 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
     };
     let connections = axis(&args.connections, &[64]);
     let windows = match workload {
-        Workload::Receive | Workload::Send => vec![1],
+        Workload::Receive | Workload::Send | Workload::UdpSend | Workload::UdpSendPlain => vec![1],
+        Workload::Udp => axis(&args.window, &[64]),
+        Workload::UdpPlain => axis(&args.window, &[1]),
         Workload::Echo => axis(&args.window, &[1, 64]),
         Workload::Standard => axis(&args.window, &[1, 255]),
         Workload::LengthField => axis(&args.window, &[1, 128]),
@@ -160,6 +185,12 @@ fn default_cells(workload: Workload, quick: bool) -> Vec<Cell> {
             }
             cells.extend([cell(100, 1, 64 << 10, 1), cell(10, 1, 1 << 20, 1), cell(10_000, 1, 32, 1)]);
         }
+        // The report's: 100 clients, 1024 bytes.
+        Workload::UdpPlain => cells.extend([cell(100, 1, 1024, 1), cell(100, 1, 32, 1)]),
+        Workload::Udp => cells.extend([cell(100, 64, 1024, 1), cell(100, 64, 32, 1)]),
+        Workload::UdpSend | Workload::UdpSendPlain => {
+            cells.extend([cell(1, 1, 32, 1), cell(1, 1, 1024, 1)]);
+        }
         Workload::Standard | Workload::LengthField => {
             let window = if workload == Workload::Standard { 255 } else { 128 };
             for window in [1, window] {
@@ -175,7 +206,7 @@ fn is_telling(cell: &Cell) -> bool {
         Workload::Echo => cell.connections == 64 || cell.size > 32,
         Workload::Receive => cell.connections == 64,
         Workload::Standard => cell.window > 1,
-        Workload::Send | Workload::LengthField => false,
+        _ => false,
     }
 }
 

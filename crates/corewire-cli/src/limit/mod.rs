@@ -5,7 +5,7 @@
 //! share of this, measured on the same cores in the same run.
 
 mod load;
-mod poll;
+pub(crate) mod poll;
 mod serve;
 
 pub(crate) use load::crew;

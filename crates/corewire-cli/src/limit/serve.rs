@@ -79,7 +79,7 @@ impl Server {
     fn new(listener: OwnedFd, kind: ServeKind, traffic: Arc<Traffic>) -> Result<Self, Failure> {
         let poll = Poll::new()?;
         poll.add(&listener, LISTENER, EventFlags::IN)?;
-        let echo = kind == ServeKind::Echo;
+        let echo = kind.is_echo();
         Ok(Self {
             poll,
             listener,

@@ -42,7 +42,7 @@ async fn connect_one(station: &Station, uri: &NetUri, index: usize) -> Result<()
             });
             made.connect().await
         }
-        LoadKind::Receive => framed(client, || RawCodec, index).await,
+        LoadKind::Receive | LoadKind::Udp | LoadKind::UdpSend => framed(client, || RawCodec, index).await,
         LoadKind::Standard => framed(client, StandardCodec::default, index).await,
         LoadKind::LengthField => framed(client, LengthFieldCodec::default, index).await,
     }?;

@@ -18,7 +18,7 @@ use crate::system;
 pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     payload_size(args.kind, args.size)?;
     system::check_fd_limit(args.connections)?;
-    let crew = crew::start(args)?;
+    let crew = if args.kind.is_udp() { crate::udp::crew(args)? } else { crew::start(args)? };
     if args.control {
         return by_control(crew).map(|()| true);
     }
@@ -41,6 +41,8 @@ fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
     let refuse = |why: &str| Err(Failure::Setting(format!("--size {size} cannot be sent: {why}")));
     match kind {
         LoadKind::Receive | LoadKind::Echo => Ok(size),
+        LoadKind::Udp | LoadKind::UdpSend if size > 65_507 => refuse("a datagram has 65507 bytes at most"),
+        LoadKind::Udp | LoadKind::UdpSend => Ok(size),
         LoadKind::Standard => match size {
             0..=4 => refuse("the header alone has 4 bytes and the payload needs one"),
             5..=65_538 => Ok(size - 4),
@@ -60,7 +62,9 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
     let Timed { before, after, report } = timed;
     let seconds = (after.at_ns - before.at_ns) as f64 / 1e9;
     let messages = match args.kind {
-        LoadKind::Receive => (after.sent_bytes - before.sent_bytes) as f64 / args.size as f64,
+        LoadKind::Receive | LoadKind::UdpSend => {
+            (after.sent_bytes - before.sent_bytes) as f64 / args.size as f64
+        }
         _ => (after.messages - before.messages) as f64,
     };
     let msgs_per_s = per(messages, seconds);
@@ -70,6 +74,8 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         (LoadKind::Receive, 1, _) => "receive/single",
         (LoadKind::Receive, ..) => "receive/batch",
         (LoadKind::Echo, ..) => "echo",
+        (LoadKind::Udp, ..) => "udp/echo",
+        (LoadKind::UdpSend, ..) => "udp/send",
         (LoadKind::Standard, _, 1) => "standard/single",
         (LoadKind::Standard, ..) => "standard/window",
         (LoadKind::LengthField, _, 1) => "length-field/single",

@@ -40,7 +40,7 @@ impl Station {
     pub(crate) fn open(thread: usize, args: Arc<LoadArgs>, shared: Arc<Shared>, payload: usize) -> Rc<Self> {
         let messages = match args.kind {
             LoadKind::Standard | LoadKind::LengthField => calls::messages(args.window, payload),
-            LoadKind::Receive | LoadKind::Echo => Rc::default(),
+            LoadKind::Receive | LoadKind::Echo | LoadKind::Udp | LoadKind::UdpSend => Rc::default(),
         };
         let pattern = Pattern::for_window(payload, args.window);
         let station = Rc::new(Self {
@@ -112,6 +112,7 @@ impl Station {
             match self.args.kind {
                 LoadKind::Echo => lanes.get(&index).into_iter().for_each(|lane| lane.start(&session)),
                 LoadKind::Receive => one_way::start(Rc::clone(self), client, session, index),
+                LoadKind::Udp | LoadKind::UdpSend => {}
                 LoadKind::Standard | LoadKind::LengthField => calls::start(Rc::clone(self), client, index),
             }
         }

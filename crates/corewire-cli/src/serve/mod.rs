@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use corewire::proto::codec::Codec;
 use corewire::runtime::driver::{DriverConfig, probe};
+use corewire::runtime::udp::UdpOptions;
 use corewire::{
     DriverKind, Frame, Handler, LengthFieldCodec, NetServer, RawCodec, ServerHandle, Session, StandardCodec,
 };
@@ -48,7 +49,11 @@ fn start<C: Codec>(
     args: &ServeArgs,
     codec: impl Fn() -> C + Send + Sync + 'static,
 ) -> Result<ServerHandle, Failure> {
-    let mut server = NetServer::bind(args.listen.as_str())
+    let usual = if args.kind.is_udp() { "udp://127.0.0.1:9090" } else { "tcp://127.0.0.1:7777" };
+    let mut udp = UdpOptions::default();
+    (udp.coalesce, udp.segment) = (!args.no_offload, !args.no_offload);
+    let mut server = NetServer::bind(args.listen.as_deref().unwrap_or(usual))
+        .udp_options(udp)
         .codec(codec)
         .driver(driver_kind(args.driver))
         .max_connections(args.connections.unwrap_or_else(system::connections_max))
@@ -65,8 +70,8 @@ fn start<C: Codec>(
         server = server.stats_line(period, |line| eprintln!("{line}"));
     }
     match args.kind {
-        ServeKind::Echo => server.handler(|| Echo).start(),
-        ServeKind::Sink => server.handler(|| Sink).start(),
+        ServeKind::Echo | ServeKind::UdpEcho => server.handler(|| Echo).start(),
+        ServeKind::Sink | ServeKind::UdpSink => server.handler(|| Sink).start(),
     }
     .map_err(|error| Failure::Library(error.to_string()))
 }

@@ -1,0 +1,235 @@
+//! The library's datagram clients.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use corewire::runtime::Runtime;
+use corewire::runtime::udp::{Datagram, SendMeta, UdpError, UdpOptions, UdpPort, UdpProtocol, open};
+
+use super::{STALL_MS, address, any_for, options};
+use crate::args::{LoadArgs, LoadKind};
+use crate::conduct::{Crew, Latency, Phase, Shared, latency};
+use crate::failure::Failure;
+use crate::serve::{driver_kind, driver_name};
+
+/// Datagrams that a one-way client sends before another has its turn.
+const ONE_WAY_RUN: usize = 1024;
+
+thread_local! {
+    static HERE: RefCell<Vec<UdpPort>> = const { RefCell::new(Vec::new()) };
+    static LATENCY: Rc<RefCell<Latency>> = Rc::new(RefCell::new(latency()));
+}
+
+/// Opens the clients on their workers.
+pub(crate) fn crew(args: &LoadArgs) -> Result<Crew, Failure> {
+    let target = address(&args.target)?;
+    let cpus = args.cpus.clone().unwrap_or_default().0;
+    let workers = args.threads.unwrap_or(cpus.len().max(1)).min(args.connections);
+    let mut builder = Runtime::builder().workers(workers).driver(driver_kind(args.driver)).name("load");
+    if !cpus.is_empty() {
+        builder = builder.cpus(cpus);
+    }
+    let runtime = builder.build().map_err(|error| Failure::Library(error.to_string()))?;
+    let shared = Arc::new(Shared::new(workers));
+    for worker in 0..workers {
+        let (args, shared) = (args.clone(), Arc::clone(&shared));
+        on(&runtime, worker, move || connect(&args, target, worker, workers, &shared))?;
+    }
+    let runtime = Arc::new(runtime);
+    let (waker, counted, ended) = (Arc::clone(&runtime), Arc::clone(&runtime), Arc::clone(&shared));
+    Ok(Crew {
+        connections: args.connections,
+        driver: driver_name(args.driver),
+        wake: Box::new(move || {
+            for worker in 0..workers {
+                // A worker that has stopped needs no waking.
+                let _ = on(&waker, worker, || {
+                    HERE.with_borrow(|ports| ports.iter().for_each(UdpPort::request_flush))
+                });
+            }
+        }),
+        calls: Box::new(move || {
+            let stats = counted.handle().stats();
+            (stats.receives, stats.sends)
+        }),
+        ended: Box::new(move || ended.phase() >= Phase::Drain && ended.in_flight() == 0),
+        join: Box::new(move || gather(&runtime, workers)),
+        shared,
+    })
+}
+
+fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    runtime.handle().run_on(worker, call).map_err(|error| Failure::Library(error.to_string()))
+}
+
+fn connect(args: &LoadArgs, target: SocketAddr, worker: usize, workers: usize, shared: &Arc<Shared>) {
+    let options = options(args.no_offload);
+    let each = args.packets.map(|packets| packets.div_ceil(args.connections) as u64);
+    for _ in (worker..args.connections).step_by(workers) {
+        let client = Client {
+            shared: Arc::clone(shared),
+            thread: worker,
+            payload: vec![b'u'; args.size].into(),
+            window: if args.kind == LoadKind::UdpSend { 0 } else { args.window },
+            in_flight: 0,
+            left: each.unwrap_or(u64::MAX),
+            back: each.unwrap_or(u64::MAX),
+            has_moved: true,
+            sent_at: Instant::now(),
+            measurement: 0,
+            latency: LATENCY.with(Rc::clone),
+        };
+        match open_client(target, &options, client) {
+            Ok(port) => HERE.with_borrow_mut(|ports| ports.push(port)),
+            Err(error) => return shared.fault(|| error.to_string()),
+        }
+        shared.connected();
+    }
+}
+
+fn open_client(target: SocketAddr, options: &UdpOptions, client: Client) -> std::io::Result<UdpPort> {
+    let socket = open(any_for(target), options)?;
+    socket.connect(&target.into())?;
+    UdpPort::open(socket, options, client)
+}
+
+fn gather(runtime: &Runtime, workers: usize) -> Result<Latency, Failure> {
+    let merged = Arc::new(Mutex::new(latency()));
+    let left = Arc::new(AtomicUsize::new(workers));
+    for worker in 0..workers {
+        let (merged, left) = (Arc::clone(&merged), Arc::clone(&left));
+        on(runtime, worker, move || {
+            HERE.with_borrow_mut(|ports| ports.drain(..).for_each(|port| port.close()));
+            let own = LATENCY.with(|own| own.borrow().clone());
+            let added = merged.lock().unwrap_or_else(PoisonError::into_inner).add(own);
+            debug_assert!(added.is_ok(), "all histograms have the same bounds");
+            left.fetch_sub(1, Ordering::Release);
+        })?;
+    }
+    let begun = Instant::now();
+    while left.load(Ordering::Acquire) > 0 && begun.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let merged = merged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(merged)
+}
+
+/// One socket: keeps a window of datagrams in flight, or (window 0) sends without end.
+struct Client {
+    shared: Arc<Shared>,
+    thread: usize,
+    payload: Rc<[u8]>,
+    window: usize,
+    in_flight: usize,
+    /// Datagrams to send, and to count.
+    left: u64,
+    back: u64,
+    /// Since the last look for losses.
+    has_moved: bool,
+    sent_at: Instant,
+    measurement: u32,
+    latency: Rc<RefCell<Latency>>,
+}
+
+impl Client {
+    fn fill(&mut self, port: &UdpPort) {
+        if self.shared.phase() != Phase::Run {
+            return;
+        }
+        let room = match self.window {
+            0 if port.is_blocked() => 0,
+            0 => ONE_WAY_RUN,
+            window => window - self.in_flight,
+        };
+        let count = room.min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if self.window == 1 && count == 1 {
+            self.sent_at = Instant::now();
+        }
+        let mut sent = 0;
+        while sent < count && port.send_parts(None, &[&self.payload], SendMeta::default()).is_ok() {
+            sent += 1;
+        }
+        self.note_sent(sent);
+        if self.window == 0 && self.left > 0 {
+            port.request_flush();
+        }
+    }
+
+    fn note_sent(&mut self, sent: usize) {
+        let traffic = self.shared.traffic(self.thread);
+        traffic.sent_bytes.add((sent * self.payload.len()) as u64);
+        self.left -= sent as u64;
+        if self.window > 0 {
+            self.in_flight += sent;
+            traffic.in_flight.add(sent as u64);
+        } else {
+            traffic.messages.add(sent as u64);
+            self.count_back(sent as u64);
+        }
+    }
+
+    fn count_back(&mut self, count: u64) {
+        let before = self.back;
+        self.back = self.back.saturating_sub(count);
+        if before > 0 && self.back == 0 {
+            self.shared.finished();
+        }
+    }
+}
+
+impl UdpProtocol for Client {
+    #[inline]
+    fn on_datagram(&mut self, _: &UdpPort, datagram: &Datagram<'_>) {
+        let traffic = self.shared.traffic(self.thread);
+        traffic.recv_bytes.add(datagram.payload().len() as u64);
+        traffic.messages.add(1);
+        self.has_moved = true;
+        // One that was given up as lost may still come.
+        if self.in_flight > 0 {
+            self.in_flight -= 1;
+            traffic.in_flight.subtract(1);
+        }
+        if self.window == 1 && self.shared.phase() == Phase::Run {
+            let mut latency = self.latency.borrow_mut();
+            if self.measurement != self.shared.measurement() {
+                self.measurement = self.shared.measurement();
+                latency.reset();
+            }
+            latency.saturating_record(self.sent_at.elapsed().as_nanos() as u64);
+        }
+        self.count_back(1);
+    }
+
+    fn on_batch(&mut self, port: &UdpPort) {
+        self.fill(port);
+    }
+
+    fn on_flush(&mut self, port: &UdpPort) {
+        if self.window > 0 {
+            port.set_timer(Some(Duration::from_millis(STALL_MS)));
+        }
+        self.fill(port);
+    }
+
+    fn on_drained(&mut self, port: &UdpPort) {
+        self.fill(port);
+    }
+
+    fn on_timer(&mut self, port: &UdpPort) {
+        if !std::mem::take(&mut self.has_moved) && self.in_flight > 0 {
+            let lost = std::mem::take(&mut self.in_flight) as u64;
+            self.shared.traffic(self.thread).in_flight.subtract(lost);
+            self.count_back(lost);
+        }
+        self.fill(port);
+        port.set_timer(Some(Duration::from_millis(STALL_MS)));
+    }
+
+    fn on_error(&mut self, _: &UdpPort, error: UdpError) {
+        self.shared.fault(|| error.to_string());
+    }
+}
