@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::lists::{Counts, Cpus, count, counts, cpus, duration};
+use crate::proxy::ProxyKind;
 
 /// Serve, load and measure network services.
 ///
@@ -29,6 +30,9 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Start a server process and a load process on different cores and measure them beside the limit
     Bench(BenchArgs),
+    /// Pass traffic on over a path that loses and delays it, until SIGINT or SIGTERM
+    #[command(subcommand)]
+    Proxy(ProxyKind),
     /// The server side of the limit
     #[command(hide = true)]
     LimitServe(LimitServeArgs),

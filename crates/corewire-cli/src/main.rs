@@ -12,6 +12,7 @@ mod limit;
 mod lists;
 mod load;
 mod pattern;
+mod proxy;
 mod serve;
 mod system;
 mod udp;
@@ -44,6 +45,7 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
     match command {
         None => bench::bench(&BenchArgs::quick_suite()),
         Some(Command::Bench(args)) => bench::bench(&args),
+        Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),
         Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),
         Some(Command::Load(args)) => load::load(&args),
         Some(Command::LimitServe(args)) if args.kind.is_udp() => udp::limit_serve(&args).map(|()| true),

@@ -7,11 +7,11 @@ pub mod framing;
 pub mod fuzz;
 pub mod kcp_fuzz;
 pub mod kcp_sim;
-pub mod link;
-pub mod rng;
+
 pub mod rpc_fuzz;
 pub mod rpc_pair;
 mod rpc_sim;
 pub mod stream;
 
 pub use choices::random_bytes;
+pub use corewire_link::{link, rng};

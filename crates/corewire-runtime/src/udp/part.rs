@@ -28,6 +28,8 @@ pub(crate) struct UdpPart {
     live: Cell<usize>,
     /// Sockets with something to send, to tell or to end.
     dirty: RefCell<Vec<Token>>,
+    /// Sockets that have more to receive, in the next tick.
+    again: RefCell<Vec<Token>>,
     /// Where sockets with a protocol receive; one for all, so that it stays in cache.
     batch: RefCell<Option<RecvBatch>>,
     pub(super) doomed: RefCell<Vec<Rc<Carried>>>,
@@ -40,6 +42,7 @@ pub(crate) struct Sock {
     pub(super) out: SendBatch,
     dirty: bool,
     wants_flush: bool,
+    reads_again: bool,
     pub(super) blocked: bool,
     was_blocked: bool,
     pub(super) closing: bool,
@@ -101,6 +104,7 @@ impl Core {
             out: SendBatch::new(options.segment),
             dirty: false,
             wants_flush: false,
+            reads_again: false,
             blocked: false,
             was_blocked: false,
             closing: false,
@@ -142,6 +146,8 @@ impl Core {
     pub(crate) fn udp_readable(self: &Rc<Self>, token: Token) {
         let readers = self.udp.with(token, |sock| match &mut sock.kind {
             Use::Pull { readers, .. } => Some(std::mem::take(readers)),
+            // It has had its share of this tick, and is told again in the next.
+            Use::Push(_) if sock.reads_again => Some(Vec::new()),
             Use::Push(_) => None,
         });
         match readers {
@@ -177,7 +183,9 @@ impl Core {
                 }
             }
         }
-        self.driver.borrow_mut().read_again(token);
+        // A tick is bounded: what else came has its turn first.
+        self.udp.with(token, |sock| sock.reads_again = true);
+        self.udp.again.borrow_mut().push(token);
     }
 
     fn hand_over(self: &Rc<Self>, token: Token, batch: &RecvBatch) {
@@ -272,6 +280,10 @@ impl Core {
 
     /// At the end of a tick: sends what is queued, tells errors, ends what is to end.
     pub(crate) fn flush_udp(self: &Rc<Self>) {
+        for token in self.udp.again.borrow_mut().drain(..) {
+            self.udp.with(token, |sock| sock.reads_again = false);
+            self.driver.borrow_mut().read_again(token);
+        }
         if self.udp.dirty.borrow().is_empty() {
             return;
         }

@@ -47,14 +47,19 @@ struct Peer {
 }
 
 impl Server {
-    fn entry(&mut self, port: &UdpPort, from: SocketAddr) -> Option<Rc<Entry>> {
-        if let Some((address, entry)) = &self.last
-            && *address == from
-            && entry.session.is_open()
-        {
+    #[inline]
+    fn entry(&mut self, port: &UdpPort, from: SocketAddr) -> Option<&Entry> {
+        let is_last =
+            self.last.as_ref().is_some_and(|(address, entry)| *address == from && entry.session.is_open());
+        if is_last {
+            let (_, entry) = self.last.as_ref()?;
             entry.is_proven.set(true);
-            return Some(entry.clone());
+            return Some(entry);
         }
+        self.look_up(port, from)
+    }
+
+    fn look_up(&mut self, port: &UdpPort, from: SocketAddr) -> Option<&Entry> {
         let known = self.peers.by_address.borrow().get(&from).cloned();
         let entry = match known {
             Some(entry) => {
@@ -63,7 +68,7 @@ impl Server {
             }
             None => self.admit(port, from)?,
         };
-        self.last = Some((from, entry.clone()));
+        let (_, entry) = self.last.insert((from, entry));
         Some(entry)
     }
 

@@ -83,7 +83,7 @@ pub struct LinkStats {
 /// The same configuration, seed and calls give the same fate to every datagram.
 ///
 /// ```
-/// use corewire_testkit::link::{Link, LinkConfig};
+/// use corewire_link::link::{Link, LinkConfig};
 /// let mut link = Link::new(LinkConfig { delay_us: 500, ..LinkConfig::default() }, 1);
 /// link.send(0, b"hello");
 /// assert_eq!(link.next_arrival_us(), Some(500));
