@@ -246,6 +246,31 @@ fn a_push_socket_has_a_timer_and_ends_once() {
     });
 }
 
+/// Asks to be called again each time it is called.
+struct Flushes(Rc<RefCell<u32>>);
+
+impl UdpProtocol for Flushes {
+    fn on_datagram(&mut self, _: &UdpPort, _: &Datagram<'_>) {}
+
+    fn on_flush(&mut self, port: &UdpPort) {
+        *self.0.borrow_mut() += 1;
+        port.request_flush();
+    }
+}
+
+#[test]
+fn a_flush_that_is_asked_for_during_a_flush_comes_in_the_next_tick() {
+    run(async {
+        let (options, count) = (UdpOptions::default(), Rc::default());
+        let port = UdpPort::open(open(here(), &options).unwrap(), &options, Flushes(Rc::clone(&count))).unwrap();
+        port.request_flush();
+        while *count.borrow() < 10 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        port.close();
+    });
+}
+
 #[test]
 fn a_panic_closes_its_socket_and_nothing_else() {
     run(async {

@@ -289,11 +289,15 @@ impl Core {
         }
         let mut dirty = std::mem::take(&mut *self.udp.dirty.borrow_mut());
         for token in dirty.drain(..) {
-            if self.udp.with(token, |sock| std::mem::take(&mut sock.wants_flush)) == Some(true) {
+            let wants_flush = self.udp.with(token, |sock| {
+                // First: what is asked for meanwhile is for the next tick.
+                sock.dirty = false;
+                std::mem::take(&mut sock.wants_flush)
+            });
+            if wants_flush == Some(true) {
                 self.call_udp(token, |protocol, port| protocol.on_flush(port));
             }
             let told = self.udp.with(token, |sock| {
-                sock.dirty = false;
                 self.flush_sock(sock);
                 let drained = sock.was_blocked && sock.out.is_empty();
                 sock.was_blocked &= !drained;
