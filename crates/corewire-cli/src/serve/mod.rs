@@ -61,6 +61,9 @@ fn start<C: Codec>(
     if !cpus.is_empty() {
         server = server.cpus(cpus);
     }
+    if let Some(bytes) = args.receive_buffer {
+        server = server.receive_buffer_size(bytes);
+    }
     if let Some(period) = args.stats {
         server = server.stats_line(period, |line| eprintln!("{line}"));
     }
