@@ -231,7 +231,7 @@ pub(crate) enum Baseline {
 /// limit is a bare epoll loop that moves the same bytes with no framing and no work per message.
 ///
 /// Figures are medians. `msg/s` counts messages completed (echo, standard, length-field), arrived (receive) or
-/// handed to the kernel (send). `Mbit/s` is headers and payload in one direction. `srv ns` and `cli ns` are CPU
+/// handed to the kernel (send). `Mbit/s` is headers and payload in one direction. `srv ns` is CPU
 /// time of the whole process per message; `heap B` is the heap bytes that both processes asked for per message.
 /// Latencies are in µs; at window 1 each message is timed, at larger windows one in 64 of a connection, so that the
 /// clock does not become the work. `share` is the median of the ratios of neighbouring runs to the limit.

@@ -29,6 +29,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         CodecKind::Standard => start(args, StandardCodec::default),
         CodecKind::LengthField => start(args, LengthFieldCodec::default),
     }?;
+    if args.driver == Driver::Auto && probe().uring.is_err() {
+        eprintln!("corewire: {}", probe());
+    }
     println!("listening on {}", server.uri());
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
     let Some(mut signals) = signals else {
