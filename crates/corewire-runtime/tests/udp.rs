@@ -262,7 +262,8 @@ impl UdpProtocol for Flushes {
 fn a_flush_that_is_asked_for_during_a_flush_comes_in_the_next_tick() {
     run(async {
         let (options, count) = (UdpOptions::default(), Rc::default());
-        let port = UdpPort::open(open(here(), &options).unwrap(), &options, Flushes(Rc::clone(&count))).unwrap();
+        let port =
+            UdpPort::open(open(here(), &options).unwrap(), &options, Flushes(Rc::clone(&count))).unwrap();
         port.request_flush();
         while *count.borrow() < 10 {
             sleep(Duration::from_millis(1)).await;

@@ -71,6 +71,8 @@ pub struct Carried {
     is_doomed: Cell<bool>,
     is_paused: Cell<bool>,
     last_active: Cell<u64>,
+    /// A tick, and the bytes sent in it.
+    burst: Cell<(u64, usize)>,
     idle_timer: Cell<Option<TimerKey>>,
     close_timer: Cell<Option<TimerKey>>,
     protocol_timer: Cell<Option<TimerKey>>,
@@ -109,6 +111,7 @@ impl Carried {
             is_doomed: Cell::new(false),
             is_paused: Cell::new(false),
             last_active: Cell::new(core.now_ms()),
+            burst: Cell::default(),
             idle_timer: Cell::default(),
             close_timer: Cell::default(),
             protocol_timer: Cell::default(),
@@ -229,7 +232,9 @@ impl Carried {
         }
         self.last_active.set(self.core.now_ms());
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        self.core.sent_in_tick.set(self.core.sent_in_tick.get() + len);
+        let tick = self.core.counters.ticks.get();
+        let (last, sent) = self.burst.get();
+        self.burst.set((tick, if last == tick { sent + len } else { len }));
         self.carrier.send(parts)
     }
 
@@ -246,7 +251,8 @@ impl Carried {
         if self.is_closing.get() {
             return Poll::Ready(Err(SendError::Closed));
         }
-        if self.core.sent_in_tick.get() >= SENT_IN_TICK_MAX {
+        let (last, sent) = self.burst.get();
+        if sent >= SENT_IN_TICK_MAX && last == self.core.counters.ticks.get() {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -109,8 +109,6 @@ pub(crate) struct Core {
     pub(crate) tasks: RefCell<Slab<Waker>>,
     pub(crate) udp: UdpPart,
     pub(crate) counters: Counters,
-    /// Bytes that this tick's tasks have sent before its end; bounds what one task sends in a turn.
-    pub(crate) sent_in_tick: Cell<usize>,
     pub(crate) stop: Cell<bool>,
     now_ms: Cell<u64>,
     epoch: Instant,
@@ -153,7 +151,6 @@ impl Core {
             tasks: RefCell::default(),
             udp: UdpPart::default(),
             counters: Counters::default(),
-            sent_in_tick: Cell::new(0),
             stop: Cell::new(false),
             now_ms: Cell::new(0),
             epoch: Instant::now(),
