@@ -158,6 +158,21 @@ impl Local {
         SERVERS.with_borrow(|servers| servers.get(&key).cloned())
     }
 
+    /// Lists a session; the place takes it off again.
+    pub(super) fn list(&self, session: &Session) -> usize {
+        let place = self.sessions.borrow_mut().insert(session.clone());
+        if self.shared.session_table {
+            self.by_id.borrow_mut().insert(session.id(), place);
+        }
+        place
+    }
+
+    pub(super) fn unlist(&self, place: usize, session: &Session) {
+        let listed = self.sessions.borrow_mut().try_remove(place);
+        self.by_id.borrow_mut().remove(&session.id());
+        drop(listed);
+    }
+
     pub(super) fn all(&self) -> Vec<Session> {
         self.sessions.borrow().iter().map(|(_, session)| session.clone()).collect()
     }
@@ -189,11 +204,7 @@ impl<H> Listed<H> {
 
 impl<H: Handler> Handler for Listed<H> {
     fn on_open(&mut self, session: &Session) {
-        let place = self.local.sessions.borrow_mut().insert(session.clone());
-        self.place = Some(place);
-        if self.local.shared.session_table {
-            self.local.by_id.borrow_mut().insert(session.id(), place);
-        }
+        self.place = Some(self.local.list(session));
         self.handler.on_open(session);
     }
 
@@ -226,9 +237,7 @@ impl<H: Handler> Handler for Listed<H> {
     fn on_close(&mut self, session: &Session, reason: &CloseReason) {
         tracing::debug!(session = session.id(), %reason, "session over");
         if let Some(place) = self.place.take() {
-            let listed = self.local.sessions.borrow_mut().try_remove(place);
-            self.local.by_id.borrow_mut().remove(&session.id());
-            drop(listed);
+            self.local.unlist(place, session);
         }
         self.handler.on_close(session, reason);
     }
