@@ -1,0 +1,2 @@
+//! The `#[service]` macro of `corewire-rpc`.
+#![forbid(unsafe_code)]
