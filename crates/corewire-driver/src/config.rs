@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::driver::DriverError;
+
 /// Which backend a driver uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -56,13 +58,14 @@ impl FromStr for DriverKind {
 pub struct DriverConfig {
     /// The backend; default [`DriverKind::Auto`].
     pub kind: DriverKind,
-    /// The size in bytes of the block that large receives go to; default 256 KiB, at least 64 KiB.
+    /// The size in bytes of the block that large receives go to; default 640 KiB, at least
+    /// 64 KiB. Messages of 1 MiB take half the time that they take with 256 KiB; beyond, the block leaves the cache.
     pub receive_block_size: usize,
     /// io_uring: how many buffers the provided-buffer ring has, a power of two up to 32,768; default 64.
     pub ring_buffers: u16,
-    /// io_uring: the size of each in bytes; default 32 KiB.
+    /// io_uring: the size of each in bytes; default 32 KiB, at least 16.
     pub ring_buffer_size: usize,
-    /// How many events one turn delivers before it looks at the kernel again; default 1,024.
+    /// How many events one turn delivers before it looks at the kernel again; default 1,024, at least 1.
     pub events_per_turn: usize,
     /// io_uring: entries of the completion queue; default 16,384 (a multishot operation ends when it is full, and
     /// begins anew: slower, never wrong).
@@ -73,7 +76,7 @@ impl Default for DriverConfig {
     fn default() -> Self {
         Self {
             kind: DriverKind::Auto,
-            receive_block_size: 256 * 1024,
+            receive_block_size: 640 * 1024,
             ring_buffers: 64,
             ring_buffer_size: 32 * 1024,
             events_per_turn: 1024,
@@ -93,6 +96,32 @@ impl DriverConfig {
             _ => {}
         }
         Ok(self)
+    }
+
+    /// Both backends refuse the same settings, whichever of them they concern.
+    pub(crate) fn check(&self) -> Result<(), DriverError> {
+        let block = self.receive_block_size;
+        let (buffers, buffer_size) = (self.ring_buffers, self.ring_buffer_size);
+        let checks = [
+            ("receive_block_size", block, (64 << 10..=1 << 30).contains(&block), "64 KiB to 1 GiB"),
+            (
+                "ring_buffers",
+                buffers.into(),
+                buffers.is_power_of_two() && buffers <= 1 << 15,
+                "a power of two up to 32768",
+            ),
+            ("ring_buffer_size", buffer_size, (16..=1 << 30).contains(&buffer_size), "16 bytes to 1 GiB"),
+            (
+                "events_per_turn",
+                self.events_per_turn,
+                (1..=1 << 20).contains(&self.events_per_turn),
+                "1 to 1048576",
+            ),
+        ];
+        match checks.into_iter().find(|(.., fits, _)| !fits) {
+            Some((what, value, _, allowed)) => Err(DriverError::Setting { what, value, allowed }),
+            None => Ok(()),
+        }
     }
 }
 

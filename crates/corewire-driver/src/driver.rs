@@ -23,6 +23,16 @@ pub enum DriverError {
     /// io_uring was asked for and cannot be had.
     #[error("io_uring was asked for, but {0}; use the driver \"epoll\" or \"auto\"")]
     UringUnavailable(#[from] UringUnavailable),
+    /// A setting is out of its range.
+    #[error("{what} is {value}, but must be {allowed}")]
+    Setting {
+        /// Which field of [`DriverConfig`].
+        what: &'static str,
+        /// Its value.
+        value: usize,
+        /// Its range.
+        allowed: &'static str,
+    },
     /// The kernel refused a resource.
     #[error("cannot set up the event loop: {0}")]
     Io(#[from] io::Error),
@@ -64,8 +74,9 @@ impl Driver {
     /// Makes a driver for the calling thread; it must stay there.
     ///
     /// # Errors
-    /// io_uring was asked for and cannot be had, or the kernel refuses a resource.
+    /// A setting is out of its range, io_uring was asked for and cannot be had, or the kernel refuses a resource.
     pub fn new(config: &DriverConfig) -> Result<Self, DriverError> {
+        config.check()?;
         match config.kind {
             DriverKind::Epoll => Self::readiness(config),
             DriverKind::Uring => Self::uring(config),

@@ -13,6 +13,7 @@
 
 mod affinity;
 mod arena;
+mod blocks;
 mod config;
 mod driver;
 mod event;
@@ -25,6 +26,7 @@ mod uring;
 mod wake;
 
 pub use affinity::{available_cpus, pin_current_thread};
+pub use blocks::Blocks;
 pub use config::{DriverConfig, DriverKind, ParseDriverKindError};
 pub use driver::{Driver, DriverError};
 pub use event::{Event, Token};

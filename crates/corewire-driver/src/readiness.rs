@@ -42,6 +42,10 @@ struct Io {
     edge_kept: bool,
     /// Somebody waits for room to send.
     wants_room: bool,
+    /// The end, or the error that ended it, was reported: every later edge would tell it again.
+    ended: bool,
+    /// A listener that could not accept, and was not resumed yet.
+    resting: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +107,15 @@ impl Readiness {
 
     fn register(&mut self, socket: Socket, role: Role, interest: Interest) -> io::Result<Token> {
         let fd = socket.as_raw_fd();
-        let token =
-            self.table.insert(Io { socket, role, paused: false, edge_kept: false, wants_room: false });
+        let token = self.table.insert(Io {
+            socket,
+            role,
+            paused: false,
+            edge_kept: false,
+            wants_room: false,
+            ended: false,
+            resting: false,
+        });
         let key = mio::Token(token.to_bits() as usize);
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), key, interest) {
             self.table.remove(token);
@@ -135,7 +146,8 @@ impl Readiness {
     }
 
     pub(crate) fn resume_accept(&mut self, token: Token) {
-        if self.table.get(token).is_some() {
+        if let Some(io) = self.table.get_mut(token) {
+            io.resting = false;
             self.ready.push_back(Ready { token, readable: true, writable: false, closed: false });
         }
     }
@@ -192,6 +204,7 @@ impl Readiness {
                 io.edge_kept = true;
                 return None;
             }
+            Role::Listener if io.resting => return None,
             Role::Listener => return self.accept(token),
             Role::Connecting if ready.writable => return Some(self.finish_connect(ready)),
             Role::Connecting => return None,
@@ -206,7 +219,7 @@ impl Readiness {
                 return Some(Event::Writable { token });
             }
         }
-        if !ready.readable {
+        if !ready.readable || io.ended {
             return None;
         }
         if io.paused {
@@ -215,7 +228,10 @@ impl Readiness {
         }
         match self.arena.receive(&io.socket) {
             Ok(None) => None,
-            Ok(Some((data, _))) if data.is_empty() => Some(Event::ReadClosed { token }),
+            Ok(Some((data, _))) if data.is_empty() => {
+                io.ended = true;
+                Some(Event::ReadClosed { token })
+            }
             Ok(Some((data, filled))) => {
                 if filled || ready.closed {
                     // Behind the others: one busy peer does not starve the rest.
@@ -227,12 +243,15 @@ impl Readiness {
                 self.ready.push_back(ready);
                 None
             }
-            Err(error) => Some(Event::Failed { token, error }),
+            Err(error) => {
+                io.ended = true;
+                Some(Event::Failed { token, error })
+            }
         }
     }
 
     fn accept(&mut self, listener: Token) -> Option<Event> {
-        let io = self.table.get(listener)?;
+        let io = self.table.get_mut(listener)?;
         match net::accept(&io.socket) {
             Ok(Some(socket)) => {
                 self.ready.push_back(Ready {
@@ -244,7 +263,10 @@ impl Readiness {
                 Some(Event::Accepted { listener, socket })
             }
             Ok(None) => None,
-            Err(error) => Some(Event::AcceptFailed { listener, error }),
+            Err(error) => {
+                io.resting = true;
+                Some(Event::AcceptFailed { listener, error })
+            }
         }
     }
 

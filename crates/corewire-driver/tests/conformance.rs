@@ -3,94 +3,18 @@
 
 #![allow(clippy::unwrap_used)] // a panic is a failed test
 
+mod common;
+
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use corewire_driver::net::{ListenOptions, StreamOptions, connect_tcp, listen_tcp};
-use corewire_driver::{Driver, DriverConfig, DriverKind, Event, Token, probe};
+use common::{
+    PATIENCE, accepted, listening, on_each_backend, pair, pattern, receive_exactly, send_all, wait_for,
+};
+use corewire_driver::net::{StreamOptions, connect_tcp};
+use corewire_driver::{Driver, DriverConfig, DriverKind, Event};
 use socket2::Socket;
-
-/// Long enough for a loaded machine; reached only when a test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn on_each_backend(test: impl Fn(&mut Driver)) {
-    let forced = DriverConfig::default().with_env_override().unwrap().kind;
-    for kind in [DriverKind::Epoll, DriverKind::Uring] {
-        if forced != DriverKind::Auto && forced != kind {
-            continue;
-        }
-        if kind == DriverKind::Uring && forced == DriverKind::Auto && probe().uring.is_err() {
-            eprintln!("not run on io_uring: {}", probe());
-            continue;
-        }
-        let mut config = DriverConfig::default();
-        config.kind = kind;
-        test(&mut Driver::new(&config).unwrap());
-    }
-}
-
-/// Turns until `pick` takes an event.
-fn wait_for<T>(driver: &mut Driver, mut pick: impl FnMut(Event) -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
-        driver.turn(Some(Duration::from_millis(50))).unwrap();
-        while let Some(event) = driver.next_event() {
-            if let Some(found) = pick(event) {
-                return found;
-            }
-        }
-    }
-    panic!("the event did not come");
-}
-
-fn listening(driver: &mut Driver) -> (Token, SocketAddr) {
-    let socket = listen_tcp("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
-    (driver.add_listener(socket).unwrap(), address)
-}
-
-fn accepted(driver: &mut Driver) -> Socket {
-    wait_for(driver, |event| match event {
-        Event::Accepted { socket, .. } => Some(socket),
-        _ => None,
-    })
-}
-
-/// A connection of which one end is the driver's and the other a blocking socket of the test's.
-fn pair(driver: &mut Driver) -> (Token, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let socket = Socket::from(listener.accept().unwrap().0);
-    socket.set_nonblocking(true).unwrap();
-    (driver.add_stream(socket).unwrap(), peer)
-}
-
-fn receive_exactly(driver: &mut Driver, token: Token, len: usize) -> Vec<u8> {
-    let mut got = Vec::new();
-    wait_for(driver, |event| {
-        if let Event::Received { token: from, data } = event {
-            assert_eq!(from, token);
-            got.extend_from_slice(&data);
-        }
-        (got.len() >= len).then_some(())
-    });
-    got
-}
-
-fn send_all(driver: &mut Driver, token: Token, mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        let sent = driver.send(token, &[IoSlice::new(bytes)]).unwrap();
-        bytes = &bytes[sent..];
-        if !bytes.is_empty() {
-            wait_for(driver, |event| matches!(event, Event::Writable { .. }).then_some(()));
-        }
-    }
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
-}
 
 #[test]
 fn a_listener_accepts_many_connections() {

@@ -1,7 +1,7 @@
 //! Thread-per-core workers: the tick, local tasks, timers, mailboxes, TCP and Unix-domain sockets.
 //!
 //! A [`Runtime`] has a number of workers. Each is one thread with one event loop and one
-//! [driver](corewire_driver); a connection lives and dies on the worker that accepted or opened it, so nothing on
+//! [driver]; a connection lives and dies on the worker that accepted or opened it, so nothing on
 //! the path of a message is locked or shared. Work for another worker goes through its mailbox
 //! ([`Handle::spawn_on`]).
 //!

@@ -128,8 +128,8 @@ fn schedule(shared: &Arc<WorkerShared>, runnable: Runnable) {
             }
         });
     } else if let Err(Mail::Run(runnable)) = shared.mailbox.push(Mail::Run(runnable)) {
-        // The worker is gone, and with it the task's future: what is left may be freed anywhere.
-        drop(runnable);
+        // The worker ended without this task (see `Core::wind_up`). Its future must not be dropped elsewhere.
+        std::mem::forget(runnable);
     }
 }
 
@@ -140,11 +140,29 @@ pin_project! {
         future: Option<F>,
         entry: Entry,
     }
+
+    impl<F> PinnedDrop for Task<F> {
+        fn drop(this: Pin<&mut Self>) {
+            // Of a task that is cancelled. A panic here would end the process, by way of async-task.
+            let mut this = this.project();
+            if let Err(message) = guarded(|| this.future.set(None)) {
+                this.entry.note_panic(&message);
+            }
+        }
+    }
 }
 
 struct Entry {
     core: Weak<Core>,
     key: usize,
+}
+
+impl Entry {
+    fn note_panic(&self, message: &str) {
+        if let Some(core) = self.core.upgrade() {
+            core.note_panic(message);
+        }
+    }
 }
 
 impl Drop for Entry {
@@ -167,9 +185,7 @@ impl<F: Future> Future for Task<F> {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
             Err(message) => {
-                if let Some(core) = this.entry.core.upgrade() {
-                    core.note_panic(&message);
-                }
+                this.entry.note_panic(&message);
                 Poll::Ready(Err(message))
             }
         }

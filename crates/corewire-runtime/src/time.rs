@@ -21,7 +21,14 @@ pub fn now() -> Instant {
 /// # Panics
 /// When first polled outside a worker.
 pub fn sleep(duration: Duration) -> Sleep {
-    sleep_until(Instant::now() + duration)
+    sleep_until(instant_after(duration))
+}
+
+/// So long from now; what the clock cannot express is centuries away.
+pub(crate) fn instant_after(duration: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(1 << 34);
+    let now = Instant::now();
+    now.checked_add(duration).unwrap_or_else(|| now + FAR)
 }
 
 /// Waits until `deadline`; see [`sleep`].

@@ -225,3 +225,43 @@ fn a_runtime_that_stops_drops_its_tasks() {
     assert!(receiver.recv().is_err(), "the task's state was dropped");
     assert_eq!(task.join(), Err(JoinError::Cancelled));
 }
+
+#[test]
+fn a_close_while_the_peer_is_still_sending_loses_nothing_that_was_sent_to_it() {
+    // Without a lingering close the kernel resets the connection, and the peer loses what it has not read.
+    run(async {
+        let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap())?;
+        let address = listener.local_addr()?;
+        let peer = std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            let mut peer = std::net::TcpStream::connect(address).unwrap();
+            let mut sender = peer.try_clone().unwrap();
+            let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let stopped = stop.clone();
+            let sending = std::thread::spawn(move || {
+                while !stopped.load(std::sync::atomic::Ordering::Relaxed)
+                    && sender.write_all(&[7; 1000]).is_ok()
+                {}
+                let _ = sender.shutdown(std::net::Shutdown::Write);
+            });
+            let (mut got, mut buffer) = (0, [0; 4096]);
+            let end = loop {
+                match peer.read(&mut buffer) {
+                    Ok(0) => break Ok(got),
+                    Ok(read) => got += read,
+                    Err(error) => break Err((error, got)),
+                }
+            };
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            sending.join().unwrap();
+            end
+        });
+        let (mut stream, _) = listener.accept().await?;
+        stream.recv().await?;
+        stream.write_all(&pattern(1 << 20)).await?;
+        drop(stream);
+        let got = spawn_blocking(move || peer.join().unwrap()).await.unwrap();
+        assert_eq!(got.unwrap(), 1 << 20);
+        Ok(())
+    });
+}

@@ -26,6 +26,11 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// [`below`](Self::below) for lengths and places.
+    pub fn index(&mut self, bound: usize) -> usize {
+        self.below(bound as u64) as usize
+    }
+
     /// True with this probability (0.0 never, 1.0 always). Draws nothing when the answer is certain.
     pub fn chance(&mut self, probability: f64) -> bool {
         if probability <= 0.0 {

@@ -44,6 +44,7 @@ pub struct Session {
 trait SessionOps {
     fn base(&self) -> &Base;
     fn send(&self, head: Head, payload: &[u8]) -> Result<(), FrameSendError>;
+    fn send_bytes(&self, head: Head, payload: Bytes) -> Result<(), FrameSendError>;
 }
 
 /// The head of a frame, or that which the codec gives to a message that is no reply.
@@ -107,6 +108,47 @@ impl<C: Codec> SessionInner<C> {
     }
 }
 
+impl<C: Codec> SessionInner<C> {
+    /// Sends a frame, or remembers whom to wake when the queue has fallen.
+    #[inline]
+    pub(crate) fn poll_send_with(
+        &self,
+        head: impl FnOnce(&C) -> FrameHead,
+        payload: &[u8],
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), FrameSendError>> {
+        let codec = &mut *self.codec.borrow_mut();
+        let head = head(codec);
+        let mut prefix = Prefix::new();
+        if let Err(error) = codec.encode(head, payload, &mut prefix) {
+            return Poll::Ready(Err(error.into()));
+        }
+        let parts = [prefix.as_slice(), payload, codec.suffix()];
+        match self.base.connection.poll_send(parts, context) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Sends a frame whose payload is shared.
+    pub(crate) fn send_bytes_with(
+        &self,
+        head: impl FnOnce(&C) -> FrameHead,
+        payload: Bytes,
+    ) -> Result<(), FrameSendError> {
+        let codec = &mut *self.codec.borrow_mut();
+        let head = head(codec);
+        let mut prefix = Prefix::new();
+        codec.encode(head, &payload, &mut prefix)?;
+        self.base.connection.send_head_and_bytes(prefix.as_slice(), payload)?;
+        if !codec.suffix().is_empty() {
+            self.base.connection.send(codec.suffix())?;
+        }
+        Ok(())
+    }
+}
+
 impl<C: Codec> SessionOps for SessionInner<C> {
     fn base(&self) -> &Base {
         &self.base
@@ -117,6 +159,13 @@ impl<C: Codec> SessionOps for SessionInner<C> {
         match head {
             Head::Given(head) => self.send_frame(head, payload),
             Head::OneWay => self.send_with(C::one_way_head, payload),
+        }
+    }
+
+    fn send_bytes(&self, head: Head, payload: Bytes) -> Result<(), FrameSendError> {
+        match head {
+            Head::Given(head) => self.send_bytes_with(|_| head, payload),
+            Head::OneWay => self.send_bytes_with(C::one_way_head, payload),
         }
     }
 }
@@ -173,6 +222,23 @@ impl Session {
     /// As [`send`](Self::send).
     pub fn send_frame(&self, head: FrameHead, payload: &[u8]) -> Result<(), FrameSendError> {
         self.inner.send(Head::Given(head), payload)
+    }
+
+    /// Sends a message whose payload is shared instead of copied (when it is more than a few KiB): for one payload
+    /// to many sessions, and for large ones.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_bytes(&self, payload: Bytes) -> Result<(), FrameSendError> {
+        self.inner.send_bytes(Head::OneWay, payload)
+    }
+
+    /// Sends the reply to a request, sharing the payload; see [`send_bytes`](Self::send_bytes).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn reply_bytes(&self, request: &Frame<'_>, payload: Bytes) -> Result<(), FrameSendError> {
+        self.inner.send_bytes(Head::Given(request.head().reply()), payload)
     }
 
     /// Sends bytes past the codec.

@@ -73,7 +73,24 @@ impl Connection {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_bytes(&self, bytes: Bytes) -> Result<(), SendError> {
-        self.core.send_bytes(self.token, bytes)
+        self.core.send_bytes(self.token, &[], bytes)
+    }
+
+    /// Sends a header, which is copied, and a payload, which is shared when it is more than a few KiB.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_head_and_bytes(&self, head: &[u8], bytes: Bytes) -> Result<(), SendError> {
+        self.core.send_bytes(self.token, head, bytes)
+    }
+
+    /// [`poll_send_ready`](Self::poll_send_ready) and [`send_parts`](Self::send_parts) in one.
+    ///
+    /// # Errors
+    /// The connection is closed; nothing was taken.
+    #[inline]
+    pub fn poll_send(&self, parts: [&[u8]; 3], context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.core.poll_send(self.token, parts, context)
     }
 
     /// Ready when the queue is below its high-water mark. Wakes the task when it has fallen to the low-water mark.
@@ -148,6 +165,12 @@ impl Connection {
     /// Looks at the socket, for its addresses and options. `None` when the connection is gone.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
         self.core.with_socket(self.token, look)
+    }
+
+    /// A number that changes from tick to tick: what happens under the same one happens before any task runs.
+    #[inline]
+    pub fn tick(&self) -> u64 {
+        self.core.counters.ticks.get()
     }
 
     /// Milliseconds of this worker's clock, which is read once a tick.

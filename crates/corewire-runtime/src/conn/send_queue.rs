@@ -42,13 +42,42 @@ impl SendQueue {
 
     #[inline]
     pub(crate) fn push_slice(&mut self, bytes: &[u8], pool: &mut BufferPool) {
-        if self.tail.capacity() - self.tail.len() < bytes.len() {
-            self.grow(bytes.len(), pool);
-        }
-        self.tail.extend_from_slice(bytes);
-        self.len += bytes.len();
+        self.reserve(bytes.len(), pool);
+        self.append(bytes);
     }
 
+    /// Makes room for `more` bytes that follow by [`append`](Self::append).
+    #[inline]
+    pub(crate) fn reserve(&mut self, more: usize, pool: &mut BufferPool) {
+        if self.tail.capacity() - self.tail.len() < more {
+            self.grow(more, pool);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.tail.extend_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
+
+    /// Appends all parts, if the queue stays within `most` bytes and no memory is needed for it.
+    #[inline]
+    pub(crate) fn try_append(&mut self, parts: [&[u8]; 3], total: usize, most: usize) -> bool {
+        if self.len + total > most || self.tail.capacity() - self.tail.len() < total {
+            return false;
+        }
+        for part in parts {
+            if !part.is_empty() {
+                self.tail.extend_from_slice(part);
+            }
+        }
+        self.len += total;
+        true
+    }
+
+    #[cold]
     fn grow(&mut self, more: usize, pool: &mut BufferPool) {
         let needed = self.tail.len() + more;
         let mut larger = pool.take(self.class.max(BufferPool::class_of(needed)));
@@ -228,6 +257,19 @@ mod tests {
         assert_eq!(pool.kept, 0, "the buffer of before is used");
         queue.advance(3000, pool);
         assert_eq!(pool.kept, kept);
+    }
+
+    #[test]
+    fn messages_of_every_small_size_are_copied_whole() {
+        let pool = &mut BufferPool::new();
+        let (mut queue, mut expected) = (SendQueue::default(), Vec::new());
+        for len in 0..200 {
+            let message: Vec<u8> = (0..len).map(|at| (len * 7 + at) as u8).collect();
+            queue.push_slice(&message, pool);
+            expected.extend_from_slice(&message);
+        }
+        assert_eq!(contents(&queue), expected);
+        assert_eq!(queue.len(), expected.len());
     }
 
     #[test]

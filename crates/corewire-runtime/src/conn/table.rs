@@ -10,6 +10,7 @@ use super::reason::CloseReason;
 use super::send_queue::SendQueue;
 use crate::protocol::Protocol;
 use crate::timer_wheel::TimerKey;
+use crate::worker::FLUSH_AT;
 
 pub(crate) struct Conn {
     pub(crate) token: Token,
@@ -17,6 +18,8 @@ pub(crate) struct Conn {
     pub(crate) protocol: Option<Box<dyn Protocol>>,
     pub(crate) options: Rc<ConnectionOptions>,
     pub(crate) out: SendQueue,
+    /// Up to this many bytes the queue may grow without a flush or a pause: the least of its marks.
+    pub(crate) append_max: usize,
     /// A connect is under way: what is sent waits for it.
     pub(crate) connecting: bool,
     /// In the worker's list of connections to flush.
@@ -25,6 +28,8 @@ pub(crate) struct Conn {
     pub(crate) blocked: bool,
     /// The queue has been over its high-water mark and not yet down to the low one.
     pub(crate) over_high_water: bool,
+    /// In the worker's list of connections to tell that they have drained.
+    pub(crate) drained: bool,
     pub(crate) paused_by_user: bool,
     pub(crate) paused_by_backlog: bool,
     /// Send no more once the queue is empty.
@@ -32,6 +37,10 @@ pub(crate) struct Conn {
     /// The connection ends when the queue is empty (or is in the worker's list of the doomed already).
     pub(crate) closing: Option<CloseReason>,
     pub(crate) doomed: bool,
+    /// It ends in good order: all that was queued has been sent.
+    pub(crate) orderly: bool,
+    /// The peer has finished sending.
+    pub(crate) read_ended: bool,
     /// When a byte last moved, in the worker's milliseconds.
     pub(crate) last_active: u64,
     pub(crate) idle_timer: Option<TimerKey>,
@@ -52,17 +61,21 @@ impl Conn {
         Self {
             token,
             protocol: Some(protocol),
+            append_max: FLUSH_AT.min(options.high_water.saturating_sub(1)),
             options,
             out: SendQueue::default(),
             connecting,
             dirty: false,
             blocked: false,
             over_high_water: false,
+            drained: false,
             paused_by_user: false,
             paused_by_backlog: false,
             shut_write: false,
             closing: None,
             doomed: false,
+            orderly: false,
+            read_ended: false,
             last_active: now,
             idle_timer: None,
             close_timer: None,
@@ -71,6 +84,13 @@ impl Conn {
         }
     }
 
+    /// What is queued cannot leave now: it waits for room, or for the connection to stand.
+    #[inline]
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.blocked || self.connecting
+    }
+
+    #[inline]
     pub(crate) fn takes_sends(&self) -> bool {
         self.closing.is_none() && !self.shut_write
     }

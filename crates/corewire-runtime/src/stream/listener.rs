@@ -97,12 +97,12 @@ impl UnixListener {
 #[derive(Debug)]
 struct Queue {
     listener: Listener,
-    waiting: Rc<RefCell<Waiting>>,
+    waiting: Rc<RefCell<Waiting<Socket>>>,
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    sockets: VecDeque<Socket>,
+#[derive(Debug)]
+struct Waiting<T> {
+    sockets: VecDeque<T>,
     acceptor: Option<Waker>,
     paused: bool,
 }
@@ -111,27 +111,64 @@ impl Queue {
     fn start(socket: Socket) -> io::Result<Self> {
         let waiting = Rc::new(RefCell::new(Waiting::default()));
         let filled = waiting.clone();
-        let listener = Listener::start(socket, move |socket| {
-            let mut waiting = filled.borrow_mut();
-            waiting.sockets.push_back(socket);
-            if let Some(waker) = waiting.acceptor.take() {
-                waker.wake();
-            }
-            waiting.paused = waiting.sockets.len() >= WAITING_MAX;
-            if waiting.paused { AfterAccept::Pause } else { AfterAccept::Continue }
-        })?;
+        let listener = Listener::start(socket, move |socket| filled.borrow_mut().push(socket))?;
         Ok(Self { listener, waiting })
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<Socket> {
         let mut waiting = self.waiting.borrow_mut();
-        if let Some(socket) = waiting.sockets.pop_front() {
-            if waiting.sockets.len() <= WAITING_MAX / 2 && std::mem::take(&mut waiting.paused) {
-                self.listener.resume();
-            }
-            return Poll::Ready(socket);
+        let Some((socket, resume)) = waiting.pop() else {
+            waiting.acceptor = Some(context.waker().clone());
+            return Poll::Pending;
+        };
+        if resume {
+            self.listener.resume();
         }
-        waiting.acceptor = Some(context.waker().clone());
-        Poll::Pending
+        Poll::Ready(socket)
+    }
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self { sockets: VecDeque::new(), acceptor: None, paused: false }
+    }
+}
+
+impl<T> Waiting<T> {
+    fn push(&mut self, socket: T) -> AfterAccept {
+        self.sockets.push_back(socket);
+        if let Some(waker) = self.acceptor.take() {
+            waker.wake();
+        }
+        // A few more may come after the pause; only `pop` ends it.
+        self.paused |= self.sockets.len() >= WAITING_MAX;
+        if self.paused { AfterAccept::Pause } else { AfterAccept::Continue }
+    }
+
+    /// The next one, and whether the listener is to go on now.
+    fn pop(&mut self) -> Option<(T, bool)> {
+        let socket = self.sockets.pop_front()?;
+        let resume = self.sockets.len() <= WAITING_MAX / 2 && std::mem::take(&mut self.paused);
+        Some((socket, resume))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_comes_after_the_pause_does_not_make_it_last_for_ever() {
+        let mut waiting = Waiting::default();
+        for count in 1..=WAITING_MAX {
+            let expected = if count < WAITING_MAX { AfterAccept::Continue } else { AfterAccept::Pause };
+            assert_eq!(waiting.push(()), expected);
+        }
+        assert!(matches!(waiting.pop(), Some((_, false))));
+        assert!(matches!(waiting.pop(), Some((_, false))));
+        assert_eq!(waiting.push(()), AfterAccept::Pause, "the kernel had accepted it already");
+        let resumed = std::iter::from_fn(|| waiting.pop()).filter(|(_, resume)| *resume).count();
+        assert_eq!(resumed, 1);
+        assert_eq!(waiting.push(()), AfterAccept::Continue);
     }
 }

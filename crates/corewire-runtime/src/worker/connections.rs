@@ -84,8 +84,14 @@ impl Core {
     }
 
     pub(crate) fn read_closed(self: &Rc<Self>, token: Token) {
-        if self.with_conn(token, |conn| conn.closing.is_none()) == Some(true) {
-            self.call(token, |protocol, connection| protocol.on_read_closed(connection));
+        let open = self.with_conn(token, |conn| {
+            conn.read_ended = true;
+            conn.closing.is_none()
+        });
+        match open {
+            Some(true) => self.call(token, |protocol, connection| protocol.on_read_closed(connection)),
+            Some(false) => {}
+            None => self.end_linger(token),
         }
     }
 
@@ -104,12 +110,24 @@ impl Core {
     }
 
     pub(crate) fn failed(&self, token: Token, error: io::Error) {
-        self.with_conn(token, |conn| self.doom(conn, CloseReason::Io(error)));
+        if self.with_conn(token, |conn| self.doom(conn, CloseReason::Io(error))).is_none() {
+            self.end_linger(token);
+        }
     }
 
     pub(crate) fn call_drained(self: &Rc<Self>) {
-        while let Some(token) = { self.drained.borrow_mut().pop() } {
+        if self.drained.borrow().is_empty() {
+            return;
+        }
+        // Those that drain again meanwhile wait for the next tick, after the others.
+        let mut drained = std::mem::take(&mut *self.drained.borrow_mut());
+        for token in drained.drain(..) {
+            self.with_conn(token, |conn| conn.drained = false);
             self.call(token, |protocol, connection| protocol.on_drained(connection));
+        }
+        let mut list = self.drained.borrow_mut();
+        if list.is_empty() {
+            *list = drained;
         }
     }
 
@@ -154,6 +172,11 @@ impl Core {
     pub(crate) fn check_idle(&self, token: Token) {
         self.with_conn(token, |conn| {
             let Some(timeout) = conn.options.idle_timeout else { return };
+            if conn.closing.is_some() {
+                // The close timeout rules now.
+                conn.idle_timer = None;
+                return;
+            }
             let idle = Duration::from_millis(self.now_ms() - conn.last_active);
             if idle >= timeout {
                 conn.idle_timer = None;
@@ -183,10 +206,13 @@ impl Core {
             if conn.closing.is_some() {
                 return;
             }
-            if conn.out.is_empty() || conn.connecting {
+            if conn.connecting {
                 return self.doom(conn, reason);
             }
-            conn.closing = Some(reason);
+            (conn.closing, conn.orderly) = (Some(reason), true);
+            if conn.out.is_empty() {
+                return self.list_doomed(conn);
+            }
             self.driver.borrow_mut().pause_receive(token);
             let timeout = conn.options.close_timeout;
             conn.close_timer = Some(self.add_timer(timeout, TimerAction::CloseTimeout(token)));
@@ -196,8 +222,11 @@ impl Core {
     pub(crate) fn close_timed_out(&self, token: Token) {
         self.with_conn(token, |conn| {
             conn.close_timer = None;
+            if conn.doomed {
+                return;
+            }
             let (unsent, timeout) = (conn.out.len(), conn.options.close_timeout);
-            conn.closing = Some(CloseReason::CloseTimeout { unsent, timeout });
+            (conn.closing, conn.orderly) = (Some(CloseReason::CloseTimeout { unsent, timeout }), false);
             self.list_doomed(conn);
         });
     }
@@ -206,9 +235,13 @@ impl Core {
         self.with_conn(token, |conn| self.doom(conn, reason));
     }
 
-    /// Ends a connection without waiting for its queue; the first reason given stands.
+    /// Ends a connection without waiting for its queue. The first reason given stands, unless it was that of a close
+    /// that promised to send what is queued and is now cut short.
     pub(crate) fn doom(&self, conn: &mut Conn, reason: CloseReason) {
-        conn.closing.get_or_insert(reason);
+        if conn.closing.is_none() || (!conn.doomed && !conn.out.is_empty()) {
+            conn.closing = Some(reason);
+        }
+        conn.orderly = false;
         self.list_doomed(conn);
     }
 
@@ -223,7 +256,10 @@ impl Core {
     pub(crate) fn bury_doomed(self: &Rc<Self>) {
         while let Some(token) = { self.doomed.borrow_mut().pop() } {
             let Some(mut conn) = self.conns.borrow_mut().remove(token) else { continue };
-            drop(self.driver.borrow_mut().close(token));
+            let lingers = conn.orderly && !conn.read_ended && self.begin_linger(token);
+            if !lingers {
+                drop(self.driver.borrow_mut().close(token));
+            }
             for key in [conn.idle_timer, conn.close_timer, conn.protocol_timer].into_iter().flatten() {
                 self.cancel_timer(key);
             }
@@ -255,8 +291,14 @@ impl Core {
     }
 
     pub(crate) fn close_listener(&self, token: Token) {
-        self.listeners.borrow_mut().retain(|(other, _)| *other != token);
+        let closed = {
+            let mut listeners = self.listeners.borrow_mut();
+            let at = listeners.iter().position(|(other, _)| *other == token);
+            at.map(|at| listeners.swap_remove(at))
+        };
         drop(self.driver.borrow_mut().close(token));
+        // Not while the list is held: the closure may own another listener.
+        drop(closed);
     }
 
     pub(crate) fn accepted(&self, listener: Token, socket: Socket) {

@@ -1,11 +1,16 @@
 //! One worker: a thread, its loop, its driver and its connections.
 
 mod connections;
+mod lingering;
 mod sending;
+#[cfg(test)]
+mod tests;
 mod tick;
 
+pub(crate) use self::sending::FLUSH_AT;
+
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,6 +77,8 @@ pub(crate) enum TimerAction {
     Idle(Token),
     /// The peer does not take the last bytes of a closing connection.
     CloseTimeout(Token),
+    /// The peer of a closed connection has had its time to finish.
+    Linger(Token),
     /// [`Protocol::on_timer`](crate::Protocol::on_timer).
     Protocol(Token),
     /// A listener that failed to accept tries again.
@@ -90,6 +97,7 @@ pub(crate) struct Core {
     pub(crate) doomed: RefCell<Vec<Token>>,
     /// Connections whose queue has fallen to its low-water mark.
     pub(crate) drained: RefCell<Vec<Token>>,
+    pub(crate) lingering: RefCell<HashMap<Token, TimerKey>>,
     pub(crate) timers: RefCell<TimerWheel<TimerAction>>,
     pub(crate) ready: RefCell<VecDeque<Runnable>>,
     /// Wakers of the tasks that live, so that shutdown can drop them here, where they belong.
@@ -133,6 +141,7 @@ impl Core {
             dirty: RefCell::default(),
             doomed: RefCell::default(),
             drained: RefCell::default(),
+            lingering: RefCell::default(),
             timers: RefCell::new(TimerWheel::new(0)),
             ready: RefCell::default(),
             tasks: RefCell::default(),
@@ -179,7 +188,8 @@ impl Core {
 
     pub(crate) fn instant_to_ms(&self, at: Instant) -> u64 {
         // Up, so that nothing fires before its time.
-        (at.saturating_duration_since(self.epoch) + Duration::from_micros(999)).as_millis() as u64
+        let after = at.saturating_duration_since(self.epoch) + Duration::from_micros(999);
+        u64::try_from(after.as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -187,7 +197,7 @@ impl Core {
     }
 
     pub(crate) fn add_timer(&self, after: Duration, action: TimerAction) -> TimerKey {
-        let deadline = self.instant_to_ms(Instant::now() + after);
+        let deadline = self.instant_to_ms(crate::time::instant_after(after));
         self.timers.borrow_mut().insert(deadline, action)
     }
 

@@ -15,8 +15,9 @@ use crate::stats::Counters;
 /// way: copying it to a queue would cost a tenth of the whole exchange.
 const WRITE_THROUGH_MIN: usize = 16 * 1024;
 
-/// A queue that grows to this size within a tick is flushed at once, while it is in cache.
-const FLUSH_AT: usize = 64 * 1024;
+/// A queue is flushed, while it is in cache, before it exceeds what one TCP segment of the loopback device (and of
+/// segmentation offload) holds: 64 KiB less the headers. A few bytes more would travel in a segment of their own.
+pub(crate) const FLUSH_AT: usize = 65_483;
 
 /// What tasks may send in one tick before they are made to let others have a turn.
 const SENT_IN_TICK_MAX: usize = 1 << 20;
@@ -26,46 +27,103 @@ impl Core {
     pub(crate) fn send(&self, token: Token, parts: [&[u8]; 3]) -> Result<(), SendError> {
         let mut conns = self.conns.borrow_mut();
         let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
-        admit(conn)?;
+        if append_to_dirty(conn, parts) {
+            return Ok(());
+        }
+        if !conn.takes_sends() || conn.out.len() >= conn.options.queue_limit {
+            return Err(refuse(conn));
+        }
+        self.send_on(conn, parts)
+    }
+
+    /// Takes the parts into the queue, or hands them to the kernel when they are many.
+    fn send_on(&self, conn: &mut Conn, parts: [&[u8]; 3]) -> Result<(), SendError> {
         let total = parts[0].len() + parts[1].len() + parts[2].len();
-        if total >= WRITE_THROUGH_MIN && !conn.blocked && !conn.connecting {
+        if total >= WRITE_THROUGH_MIN && !conn.is_stuck() {
             return self.write_through(conn, parts);
         }
-        {
-            let pool = &mut *self.pool.borrow_mut();
-            for part in parts {
-                if !part.is_empty() {
-                    conn.out.push_slice(part, pool);
-                }
-            }
+        self.make_way(conn, total);
+        let pool = &mut *self.pool.borrow_mut();
+        conn.out.reserve(total, pool);
+        for part in parts {
+            conn.out.append(part);
         }
         self.queued(conn);
         Ok(())
     }
 
-    pub(crate) fn send_bytes(&self, token: Token, bytes: Bytes) -> Result<(), SendError> {
+    /// Sends the parts if the queue is below its high-water mark, else remembers whom to wake.
+    #[inline]
+    pub(crate) fn poll_send(
+        &self,
+        token: Token,
+        parts: [&[u8]; 3],
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        if self.sent_in_tick.get() >= SENT_IN_TICK_MAX {
+            return self.wait_for_next_tick(context);
+        }
+        let mut conns = self.conns.borrow_mut();
+        let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
+            return Poll::Ready(Err(SendError::Closed));
+        };
+        if append_to_dirty(conn, parts) {
+            return Poll::Ready(Ok(()));
+        }
+        if conn.out.len() >= conn.options.high_water {
+            wait(conn, context);
+            return Poll::Pending;
+        }
+        Poll::Ready(self.send_on(conn, parts))
+    }
+
+    #[cold]
+    fn wait_for_next_tick(&self, context: &Context<'_>) -> Poll<Result<(), SendError>> {
+        // The tick resets the account.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    pub(crate) fn send_bytes(&self, token: Token, head: &[u8], bytes: Bytes) -> Result<(), SendError> {
         let mut conns = self.conns.borrow_mut();
         let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
-        admit(conn)?;
-        conn.out.push_bytes(bytes, &mut self.pool.borrow_mut());
+        if !conn.takes_sends() || conn.out.len() >= conn.options.queue_limit {
+            return Err(refuse(conn));
+        }
+        self.make_way(conn, head.len() + bytes.len());
+        {
+            let pool = &mut *self.pool.borrow_mut();
+            conn.out.push_slice(head, pool);
+            conn.out.push_bytes(bytes, pool);
+        }
+        if conn.out.len() >= FLUSH_AT && !conn.is_stuck() {
+            self.flush_now(conn);
+        }
         self.queued(conn);
         Ok(())
     }
 
-    /// The queue has grown: flush it now if it is long, else at the end of the tick.
+    /// Flushes a queue that would exceed a segment by what is to come.
     #[inline]
-    fn queued(&self, conn: &mut Conn) {
-        if conn.out.len() >= FLUSH_AT && !conn.blocked && !conn.connecting {
+    fn make_way(&self, conn: &mut Conn, more: usize) {
+        if conn.out.len() + more > FLUSH_AT && !conn.out.is_empty() && !conn.is_stuck() {
             self.flush_now(conn);
         }
-        self.mark_dirty(conn);
+    }
+
+    /// The queue has grown.
+    #[inline]
+    fn queued(&self, conn: &mut Conn) {
+        if !conn.dirty {
+            self.mark_dirty(conn);
+        }
         if conn.out.len() >= conn.options.high_water {
             self.note_high_water(conn);
         }
     }
 
     fn mark_dirty(&self, conn: &mut Conn) {
-        if !conn.dirty && !conn.blocked && !conn.connecting && !conn.out.is_empty() {
+        if !conn.dirty && !conn.is_stuck() && !conn.out.is_empty() {
             conn.dirty = true;
             self.dirty.borrow_mut().push(conn.token);
         }
@@ -91,7 +149,10 @@ impl Core {
             let slices = if parts[0].is_empty() && parts[2].is_empty() { &slices[1..2] } else { &slices[..] };
             let whole = parts[0].len() + parts[1].len() + parts[2].len();
             match self.to_kernel(&mut self.driver.borrow_mut(), conn.token, slices) {
-                Ok(taken) => (sent, conn.blocked) = (taken, taken < whole),
+                Ok(taken) => {
+                    conn.last_active = self.now_ms();
+                    (sent, conn.blocked) = (taken, taken < whole);
+                }
                 Err(error) => self.doom(conn, CloseReason::Io(error)),
             }
         }
@@ -124,6 +185,7 @@ impl Core {
             let (count, total) = conn.out.fill(&mut slices);
             match self.to_kernel(driver, conn.token, &slices[..count]) {
                 Ok(sent) => {
+                    conn.last_active = self.now_ms();
                     conn.blocked = sent < total;
                     conn.out.advance(sent, pool);
                 }
@@ -147,7 +209,9 @@ impl Core {
     fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
         if conn.over_high_water && conn.out.len() <= conn.options.low_water {
             conn.over_high_water = false;
-            self.drained.borrow_mut().push(conn.token);
+            if !std::mem::replace(&mut conn.drained, true) {
+                self.drained.borrow_mut().push(conn.token);
+            }
             if std::mem::take(&mut conn.paused_by_backlog) && !conn.paused_by_user {
                 driver.resume_receive(conn.token);
             }
@@ -180,9 +244,9 @@ impl Core {
             let mut driver = self.driver.borrow_mut();
             let mut pool = self.pool.borrow_mut();
             for token in dirty.drain(..) {
-                let Some(conn) = conns.get_mut(token) else { continue };
+                // What an abort or a panic leaves in the queue is dropped with it.
+                let Some(conn) = conns.get_mut(token).filter(|conn| !conn.doomed) else { continue };
                 conn.dirty = false;
-                conn.last_active = self.now_ms();
                 self.flush_conn(conn, &mut driver, &mut pool);
             }
         }
@@ -195,7 +259,6 @@ impl Core {
         let mut conns = self.conns.borrow_mut();
         let Some(conn) = conns.get_mut(token) else { return };
         conn.blocked = false;
-        conn.last_active = self.now_ms();
         self.flush_now(conn);
     }
 
@@ -206,15 +269,14 @@ impl Core {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         if self.sent_in_tick.get() >= SENT_IN_TICK_MAX {
-            // The tick resets the account.
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+            return self.wait_for_next_tick(context);
         }
         let mut conns = self.conns.borrow_mut();
         let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
-        if conn.out.len() < conn.options.high_water {
+        // An empty queue has room whatever the mark is: nothing would wake the sender.
+        if conn.out.len() < conn.options.high_water || conn.out.is_empty() {
             return Poll::Ready(Ok(()));
         }
         wait(conn, context);
@@ -236,15 +298,22 @@ impl Core {
     }
 }
 
-fn admit(conn: &Conn) -> Result<(), SendError> {
+/// The common case of a send: the connection is to be flushed anyway, and the message fits its buffer.
+#[inline]
+fn append_to_dirty(conn: &mut Conn, parts: [&[u8]; 3]) -> bool {
+    if !conn.dirty || !conn.takes_sends() {
+        return false;
+    }
+    let total = parts[0].len() + parts[1].len() + parts[2].len();
+    conn.out.try_append(parts, total, conn.append_max)
+}
+
+#[cold]
+fn refuse(conn: &Conn) -> SendError {
     if !conn.takes_sends() {
-        return Err(SendError::Closed);
+        return SendError::Closed;
     }
-    let (queued, limit) = (conn.out.len(), conn.options.queue_limit);
-    if queued >= limit {
-        return Err(SendError::QueueFull { queued, limit });
-    }
-    Ok(())
+    SendError::QueueFull { queued: conn.out.len(), limit: conn.options.queue_limit }
 }
 
 fn wait(conn: &mut Conn, context: &Context<'_>) {

@@ -1,7 +1,7 @@
 //! The tick: one turn of a worker's loop.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corewire_driver::Event;
 
@@ -114,6 +114,7 @@ impl Core {
                 TimerAction::Wake(waker) => waker.wake(),
                 TimerAction::Idle(token) => self.check_idle(token),
                 TimerAction::CloseTimeout(token) => self.close_timed_out(token),
+                TimerAction::Linger(token) => self.end_linger(token),
                 TimerAction::Protocol(token) => self.call_timer(token),
                 TimerAction::ResumeAccept(token) => self.driver.borrow_mut().resume_accept(token),
             }
@@ -123,10 +124,16 @@ impl Core {
     /// Ends all tasks and connections; nothing of this worker is left but the memory that others hold on to.
     pub(crate) fn wind_up(self: &Rc<Self>) {
         let mut mails = Vec::new();
-        self.shared.mailbox.close(&mut mails);
-        self.take_mails(&mut mails);
-        self.listeners.borrow_mut().clear();
-        for _ in 0..Self::WIND_UP_ROUNDS {
+        let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
+        if let Err(message) = crate::panic::guarded(|| drop(listeners)) {
+            self.note_panic(&message);
+        }
+        let patience = Instant::now() + Self::WIND_UP_PATIENCE;
+        let mut rounds = 0;
+        while rounds < Self::WIND_UP_ROUNDS {
+            // Open until no task is left: one that another thread has woken comes here by mail to be dropped.
+            self.shared.mailbox.drain_into(&mut mails);
+            self.take_mails(&mut mails);
             let tokens = self.conns.borrow().tokens();
             for token in tokens {
                 self.abort(token, CloseReason::Shutdown);
@@ -135,12 +142,25 @@ impl Core {
             // A woken task is dropped here instead of run.
             let tasks: Vec<_> = self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
             tasks.into_iter().for_each(std::task::Waker::wake);
-            let dropped = std::mem::take(&mut *self.ready.borrow_mut());
-            drop(dropped);
-            if self.conns.borrow().len() == 0 && self.tasks.borrow().is_empty() {
+            let woken = std::mem::take(&mut *self.ready.borrow_mut());
+            let none_woken = woken.is_empty();
+            drop(woken);
+            let no_conns = self.conns.borrow().len() == 0;
+            if no_conns && self.tasks.borrow().is_empty() {
                 break;
             }
+            if no_conns && none_woken && Instant::now() < patience {
+                // What is left was woken elsewhere and is on its way.
+                std::thread::yield_now();
+            } else {
+                rounds += 1;
+            }
         }
+        self.shared.mailbox.close(&mut mails);
+        if let Err(message) = crate::panic::guarded(|| drop(mails)) {
+            self.note_panic(&message);
+        }
+        self.finish_lingers();
         // Dropped after the exchange: a timer's waker may drop a task, and that one's timers.
         drop(self.timers.replace(TimerWheel::new(0)));
         self.counters.publish(&self.shared.counters);
@@ -148,4 +168,6 @@ impl Core {
 
     /// What a dropped task or a closed connection begins anew is ended too, but not for ever.
     const WIND_UP_ROUNDS: usize = 16;
+    /// How long the end waits for another thread that is just handing a woken task over.
+    const WIND_UP_PATIENCE: Duration = Duration::from_secs(1);
 }

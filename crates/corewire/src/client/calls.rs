@@ -10,11 +10,13 @@ use corewire_proto::matching::{CallKey, CallTable, Matched};
 use slab::Slab;
 
 use super::error::CallError;
+use super::wakers::Wakers;
 
 #[derive(Debug)]
 pub(super) struct Calls {
     table: CallTable<usize>,
     slots: Slab<Slot>,
+    wakers: Wakers,
     /// Who waits for a free number, in order.
     waiting: VecDeque<(u64, Waker)>,
     next_ticket: u64,
@@ -32,7 +34,8 @@ struct Slot {
 
 #[derive(Debug)]
 enum State {
-    Waiting(Waker),
+    /// Whom to wake, by the number in [`Wakers`].
+    Waiting(usize),
     Done(Result<Bytes, CallError>),
 }
 
@@ -42,6 +45,7 @@ impl Calls {
         Self {
             table: CallTable::new(matching, limit),
             slots: Slab::new(),
+            wakers: Wakers::default(),
             waiting: VecDeque::new(),
             next_ticket: 0,
             timer_at: u64::MAX,
@@ -73,23 +77,27 @@ impl Calls {
         let entry = self.slots.vacant_entry();
         let slot = entry.key();
         let key = self.table.begin(slot).ok()?;
-        entry.insert(Slot { key: Some(key), deadline_ms, timeout, state: State::Waiting(waker.clone()) });
+        let waker = self.wakers.keep(waker);
+        entry.insert(Slot { key: Some(key), deadline_ms, timeout, state: State::Waiting(waker) });
         Some((slot, self.table.sequence_of(key)))
     }
 
     /// Takes back a call whose request was not sent.
     pub(super) fn withdraw(&mut self, slot: usize) {
-        if let Some(Slot { key: Some(key), .. }) = self.slots.try_remove(slot) {
+        if let Some(key) = self.remove(slot) {
             let _ = self.table.withdraw(key);
         }
     }
 
     /// The result of a call, if it has one; otherwise remembers whom to wake.
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll(&mut self, slot: usize, waker: &Waker) -> Option<Result<Bytes, CallError>> {
         let Some(call) = self.slots.get_mut(slot) else { return Some(Err(CallError::Closed)) };
         if let State::Waiting(kept) = &mut call.state {
-            kept.clone_from(waker);
+            if !self.wakers.is(*kept, waker) {
+                self.wakers.release(*kept);
+                *kept = self.wakers.keep(waker);
+            }
             return None;
         }
         match self.slots.remove(slot).state {
@@ -100,21 +108,30 @@ impl Calls {
 
     /// Gives a call up. A reply that still comes goes nowhere.
     pub(super) fn give_up(&mut self, slot: usize) {
-        if let Some(Slot { key: Some(key), .. }) = self.slots.try_remove(slot) {
+        if let Some(key) = self.remove(slot) {
             let _ = self.table.abandon(key);
         }
     }
 
+    /// Removes a slot; gives its call's key if it is still in flight.
+    fn remove(&mut self, slot: usize) -> Option<CallKey> {
+        let slot = self.slots.try_remove(slot)?;
+        if let State::Waiting(waker) = slot.state {
+            self.wakers.release(waker);
+        }
+        slot.key
+    }
+
     /// A frame arrived: ends the call whose reply it is. `false`: it is no reply.
     #[inline]
-    pub(super) fn complete(&mut self, head: &FrameHead, payload: impl FnOnce() -> Bytes) -> bool {
+    pub(super) fn complete(&mut self, head: &FrameHead, tick: u64, payload: impl FnOnce() -> Bytes) -> bool {
         match self.table.complete(head) {
             Matched::Call(slot) => {
                 let result = match head.kind {
                     FrameKind::ErrorReply => Err(CallError::Remote(payload())),
                     _ => Ok(payload()),
                 };
-                self.finish(slot, result);
+                self.finish(slot, result, Some(tick));
                 self.wake_next();
                 true
             }
@@ -126,13 +143,14 @@ impl Calls {
         }
     }
 
-    fn finish(&mut self, slot: usize, result: Result<Bytes, CallError>) {
-        if let Some(call) = self.slots.get_mut(slot) {
-            call.key = None;
-            if let State::Waiting(waker) = std::mem::replace(&mut call.state, State::Done(result)) {
-                waker.wake();
-            }
-        }
+    #[inline]
+    fn finish(&mut self, slot: usize, result: Result<Bytes, CallError>, tick: Option<u64>) {
+        let Some(call) = self.slots.get_mut(slot) else { return };
+        call.key = None;
+        let State::Waiting(waker) = call.state else { return };
+        call.state = State::Done(result);
+        self.wakers.wake(waker, tick);
+        self.wakers.release(waker);
     }
 
     /// Ends the calls whose time is over; gives the earliest deadline of those that are left.
@@ -145,7 +163,7 @@ impl Calls {
         );
         for slot in expired {
             if let Some(timeout) = self.slots.get(slot).map(|call| call.timeout) {
-                self.finish(slot, Err(CallError::TimedOut(timeout)));
+                self.finish(slot, Err(CallError::TimedOut(timeout)), None);
             }
         }
         let waiting = self.slots.iter().filter(|(_, call)| call.key.is_some());
@@ -156,9 +174,10 @@ impl Calls {
     pub(super) fn fail_all(&mut self, error: &CallError) {
         let slots: Vec<usize> = self.table.drain().collect();
         for slot in slots {
-            self.finish(slot, Err(error.clone()));
+            self.finish(slot, Err(error.clone()), None);
         }
         self.timer_at = u64::MAX;
+        self.wakers.forget_idle();
         self.waiting.drain(..).for_each(|(_, waker)| waker.wake());
     }
 

@@ -49,7 +49,8 @@ impl<C: Codec> Handler for Endpoint<C> {
 
     #[inline]
     fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
-        let is_reply = self.client.calls.borrow_mut().complete(&frame.head(), || frame.to_bytes());
+        let tick = session.connection().tick();
+        let is_reply = self.client.calls.borrow_mut().complete(&frame.head(), tick, || frame.to_bytes());
         if is_reply {
             return;
         }

@@ -73,8 +73,14 @@ pub enum CallError {
 pub enum ClientSendError {
     /// The codec cannot carry this payload.
     #[error(transparent)]
-    Encode(#[from] EncodeError),
+    Encode(Box<EncodeError>),
     /// The client is closed.
     #[error("the client is closed")]
     Closed,
+}
+
+impl From<EncodeError> for ClientSendError {
+    fn from(error: EncodeError) -> Self {
+        Self::Encode(Box::new(error))
+    }
 }

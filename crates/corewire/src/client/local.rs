@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, Matching};
-use corewire_runtime::{CloseReason, SendError, Sleep, sleep};
+use corewire_runtime::{CloseReason, Sleep, sleep};
 use slab::Slab;
 
 use super::calls::Calls;
@@ -25,6 +25,24 @@ use crate::session::{FrameSendError, SessionInner};
 pub(super) enum SendKind {
     OneWay,
     Raw,
+}
+
+/// How a send went. Two words, so that it passes in registers: this is the path of each message.
+pub(super) enum SendStatus {
+    Sent,
+    Wait,
+    Failed(Box<ClientSendError>),
+}
+
+impl SendStatus {
+    #[inline]
+    pub(super) fn into_poll(self) -> Poll<Result<(), ClientSendError>> {
+        match self {
+            Self::Sent => Poll::Ready(Ok(())),
+            Self::Wait => Poll::Pending,
+            Self::Failed(error) => Poll::Ready(Err(*error)),
+        }
+    }
 }
 
 /// Where a call stands on its worker.
@@ -43,12 +61,9 @@ pub(super) enum Progress {
 
 /// A client but for the types of its codec and handler.
 pub(super) trait LocalClient {
-    fn poll_send(
-        &self,
-        payload: &[u8],
-        kind: SendKind,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), ClientSendError>>;
+    fn poll_send(&self, payload: &[u8], kind: SendKind, context: &mut Context<'_>) -> SendStatus;
+
+    fn poll_send_bytes(&self, payload: &Bytes, context: &mut Context<'_>) -> SendStatus;
 
     fn poll_call(
         &self,
@@ -169,8 +184,29 @@ impl<C: Codec> Client<C> {
         }
     }
 
+    /// There is no connection: waits for the next, if there will be one.
+    #[cold]
+    fn no_link(&self, link: &Link<C>, context: &Context<'_>) -> SendStatus {
+        if matches!(link, Link::Closed) {
+            return SendStatus::Failed(Box::new(ClientSendError::Closed));
+        }
+        self.wait_for_link(context);
+        SendStatus::Wait
+    }
+
+    /// The connection takes nothing more: the next one is near, unless the message itself is at fault.
+    #[cold]
+    fn not_sent(&self, error: FrameSendError, context: &Context<'_>) -> SendStatus {
+        match error {
+            FrameSendError::Encode(error) => SendStatus::Failed(Box::new(error.into())),
+            FrameSendError::Send(_) => {
+                self.wait_for_link(context);
+                SendStatus::Wait
+            }
+        }
+    }
+
     /// Begins the call if it can; otherwise says what it waits for.
-    #[inline]
     fn begin(
         &self,
         ticket: Option<u64>,
@@ -263,40 +299,34 @@ enum Begun {
 
 impl<C: Codec> LocalClient for Client<C> {
     #[inline]
-    fn poll_send(
-        &self,
-        payload: &[u8],
-        kind: SendKind,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), ClientSendError>> {
+    fn poll_send(&self, payload: &[u8], kind: SendKind, context: &mut Context<'_>) -> SendStatus {
         let link = self.link.borrow();
-        let session = match &*link {
-            Link::Up(session) => session,
-            Link::Down => {
-                self.wait_for_link(context);
-                return Poll::Pending;
-            }
-            Link::Closed => return Poll::Ready(Err(ClientSendError::Closed)),
-        };
-        match session.connection().poll_send_ready(context) {
-            Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(_)) => {
-                self.wait_for_link(context);
-                return Poll::Pending;
-            }
-            Poll::Pending => return Poll::Pending,
-        }
+        let Link::Up(session) = &*link else { return self.no_link(&link, context) };
         let sent = match kind {
-            SendKind::OneWay => session.send_with(C::one_way_head, payload),
-            SendKind::Raw => session.connection().send(payload).map_err(Into::into),
+            SendKind::OneWay => session.poll_send_with(C::one_way_head, payload, context),
+            SendKind::Raw => match session.connection().poll_send([&[], payload, &[]], context) {
+                Poll::Ready(sent) => Poll::Ready(sent.map_err(Into::into)),
+                Poll::Pending => Poll::Pending,
+            },
         };
         match sent {
-            Ok(()) => Poll::Ready(Ok(())),
-            Err(FrameSendError::Encode(error)) => Poll::Ready(Err(error.into())),
-            Err(FrameSendError::Send(SendError::Closed | SendError::QueueFull { .. } | _)) => {
-                self.wait_for_link(context);
-                Poll::Pending
-            }
+            Poll::Ready(Ok(())) => SendStatus::Sent,
+            Poll::Pending => SendStatus::Wait,
+            Poll::Ready(Err(error)) => self.not_sent(error, context),
+        }
+    }
+
+    fn poll_send_bytes(&self, payload: &Bytes, context: &mut Context<'_>) -> SendStatus {
+        let link = self.link.borrow();
+        let Link::Up(session) = &*link else { return self.no_link(&link, context) };
+        match session.connection().poll_send_ready(context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return self.not_sent(error.into(), context),
+            Poll::Pending => return SendStatus::Wait,
+        }
+        match session.send_bytes_with(C::one_way_head, payload.clone()) {
+            Ok(()) => SendStatus::Sent,
+            Err(error) => self.not_sent(error, context),
         }
     }
 

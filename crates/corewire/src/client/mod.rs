@@ -9,6 +9,7 @@ mod inbox;
 mod local;
 mod outbox;
 mod settings;
+mod wakers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use corewire_runtime::{ConnectionOptions, WorkerHandle, current_worker};
 pub use self::call::Call;
 pub use self::error::{CallError, ClientSendError, ConnectError};
 use self::inbox::Inbox;
-use self::local::{LocalClient, SendKind, with_local};
+use self::local::{LocalClient, SendKind, SendStatus, with_local};
 pub use self::settings::Reconnect;
 use self::settings::Settings;
 use crate::frame::Message;
@@ -215,6 +216,22 @@ impl NetClient {
         Sending { client: self, payload, kind: SendKind::OneWay, remote: None }
     }
 
+    /// As [`send`](Self::send), sharing the payload instead of copying it (when it is more than a few KiB).
+    pub async fn send_bytes(&self, payload: Bytes) -> Result<(), ClientSendError> {
+        if !self.is_here() {
+            let mut sent = outbox::send(self, payload, SendKind::OneWay);
+            return std::future::poll_fn(|context| sent.poll(context)).await;
+        }
+        std::future::poll_fn(|context| {
+            let status = with_local(self.shared.key, |client| match client {
+                Some(client) => client.poll_send_bytes(&payload, context),
+                None => SendStatus::Failed(Box::new(ClientSendError::Closed)),
+            });
+            status.into_poll()
+        })
+        .await
+    }
+
     /// The same as [`send`](Self::send), under the name that request/response protocols use.
     pub fn one_way<'a>(&'a self, payload: &'a [u8]) -> Sending<'a> {
         self.send(payload)
@@ -290,10 +307,11 @@ impl Future for Sending<'_> {
     #[inline]
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.client.is_here() && self.remote.is_none() {
-            return with_local(self.client.shared.key, |client| match client {
+            let status = with_local(self.client.shared.key, |client| match client {
                 Some(client) => client.poll_send(self.payload, self.kind, context),
-                None => Poll::Ready(Err(ClientSendError::Closed)),
+                None => SendStatus::Failed(Box::new(ClientSendError::Closed)),
             });
+            return status.into_poll();
         }
         self.poll_remote(context)
     }

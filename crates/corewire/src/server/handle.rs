@@ -92,7 +92,7 @@ impl ServerHandle {
         pick: impl Fn(&Session) -> bool + Clone + Send + 'static,
     ) -> GroupSend {
         let payload = payload.into();
-        self.each_session(move |session| pick(session) && session.send(&payload).is_ok())
+        self.each_session(move |session| pick(session) && session.send_bytes(payload.clone()).is_ok())
     }
 
     /// Sends bytes past the codec to the sessions that the predicate picks; they are shared, not copied, when they

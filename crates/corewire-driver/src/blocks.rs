@@ -1,0 +1,84 @@
+//! Memory that is handed out in pieces and used again.
+
+use bytes::BytesMut;
+
+/// One block to fill from the front, and the blocks before it of which pieces are still in use.
+///
+/// While nobody keeps a piece, the block is used from its start again and again, so it stays in cache. In steady
+/// state nothing is allocated, even if pieces are kept for a while.
+#[derive(Debug)]
+pub struct Blocks {
+    current: BytesMut,
+    size: usize,
+    /// The latest last.
+    retired: Vec<BytesMut>,
+}
+
+impl Blocks {
+    /// Blocks remembered for use again; beyond this the oldest is freed with its last piece.
+    const RETIRED_MAX: usize = 16;
+
+    /// Blocks of `size` bytes, allocated as they are needed.
+    pub fn new(size: usize) -> Self {
+        Self { current: BytesMut::new(), size, retired: Vec::new() }
+    }
+
+    /// An empty buffer with room for at least `min` bytes (at most the block size is promised). Take what was filled
+    /// by `split`.
+    #[inline]
+    pub fn room(&mut self, min: usize) -> &mut BytesMut {
+        if !self.current.try_reclaim(self.size) && self.current.capacity() < min {
+            self.change();
+        }
+        &mut self.current
+    }
+
+    #[cold]
+    fn change(&mut self) {
+        let size = self.size;
+        let free = self.retired.iter_mut().rposition(|block| block.try_reclaim(size));
+        let next = match free {
+            Some(at) => self.retired.remove(at),
+            None => BytesMut::with_capacity(size),
+        };
+        let left = std::mem::replace(&mut self.current, next);
+        if self.retired.len() == Self::RETIRED_MAX {
+            self.retired.remove(0);
+        }
+        self.retired.push(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(blocks: &mut Blocks, bytes: &[u8]) -> bytes::Bytes {
+        let room = blocks.room(bytes.len());
+        room.extend_from_slice(bytes);
+        room.split().freeze()
+    }
+
+    #[test]
+    fn memory_is_used_again_once_no_piece_is_kept() {
+        let mut blocks = Blocks::new(1024);
+        let first = take(&mut blocks, &[1; 100]);
+        let place = first.as_ptr();
+        drop(first);
+        assert_eq!(take(&mut blocks, &[2; 100]).as_ptr(), place);
+    }
+
+    #[test]
+    fn kept_pieces_stay_and_their_blocks_come_back_later() {
+        let mut blocks = Blocks::new(1024);
+        let mut places = std::collections::HashSet::new();
+        for round in 0..100_u8 {
+            let kept: Vec<_> = (0..30_u8).map(|at| take(&mut blocks, &[round ^ at; 100])).collect();
+            for (at, piece) in (0..30_u8).zip(&kept) {
+                assert_eq!(piece[..], [round ^ at; 100]);
+                places.insert(piece.as_ptr());
+            }
+        }
+        assert!(places.len() <= 60, "{} places: blocks are not used again", places.len());
+    }
+}

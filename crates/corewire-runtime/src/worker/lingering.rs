@@ -1,0 +1,62 @@
+//! Sockets of connections that were closed on this side while the peer may still be sending.
+//!
+//! Closing a socket with bytes unread, or that more bytes reach, makes the kernel reset the connection, and the peer
+//! may lose the last that was sent to it. So after an orderly close the socket says that nothing more follows, and
+//! what still comes is thrown away until the peer is through.
+
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use corewire_driver::{Event, Token};
+
+use super::{Core, TimerAction};
+
+/// How long a peer may take to finish; then it meets a reset.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+
+/// The same when the worker itself ends.
+const FAREWELL_MAX: Duration = Duration::from_millis(250);
+
+/// Sockets of one worker that linger at the same time; beyond this they are closed at once.
+const LINGERING_MAX: usize = 1024;
+
+impl Core {
+    /// Keeps the socket until the peer is through; `false` if it is to be closed at once.
+    pub(crate) fn begin_linger(&self, token: Token) -> bool {
+        let mut lingering = self.lingering.borrow_mut();
+        if lingering.len() >= LINGERING_MAX {
+            return false;
+        }
+        let mut driver = self.driver.borrow_mut();
+        let told = driver.socket(token).is_some_and(|socket| socket.shutdown(Shutdown::Write).is_ok());
+        if told {
+            driver.resume_receive(token);
+            lingering.insert(token, self.add_timer(LINGER_MAX, TimerAction::Linger(token)));
+        }
+        told
+    }
+
+    /// The peer is through, the connection is lost, or the time is over.
+    pub(crate) fn end_linger(&self, token: Token) {
+        let Some(timer) = self.lingering.borrow_mut().remove(&token) else { return };
+        self.cancel_timer(timer);
+        drop(self.driver.borrow_mut().close(token));
+    }
+
+    /// The worker ends: gives the peers a last moment to take what was sent to them, then closes what is left.
+    pub(crate) fn finish_lingers(&self) {
+        let until = Instant::now() + FAREWELL_MAX;
+        while !self.lingering.borrow().is_empty() && Instant::now() < until {
+            if self.driver.borrow_mut().turn(Some(Duration::from_millis(5))).is_err() {
+                break;
+            }
+            while let Some(event) = { self.driver.borrow_mut().next_event() } {
+                if let Event::ReadClosed { token } | Event::Failed { token, .. } = event {
+                    self.end_linger(token);
+                }
+            }
+        }
+        let left: Vec<_> = self.lingering.borrow().keys().copied().collect();
+        left.into_iter().for_each(|token| self.end_linger(token));
+    }
+}

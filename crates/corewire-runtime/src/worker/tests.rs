@@ -1,0 +1,184 @@
+//! What a worker keeps, seen from inside.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
+use std::task::Context;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::{
+    CloseReason, Connection, ConnectionOptions, Protocol, block_on, sleep, spawn_local, timeout, yield_now,
+};
+
+struct Nothing;
+
+impl Protocol for Nothing {
+    fn on_received(&mut self, _: &Connection, _: Bytes) {}
+}
+
+fn sockets() -> (Socket, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let peer = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+    let socket = Socket::from(listener.accept().expect("a connection").0);
+    socket.set_nonblocking(true).expect("a socket");
+    (socket, peer)
+}
+
+fn current() -> Rc<Core> {
+    Core::current().expect("a worker")
+}
+
+/// Sockets, connections, timers, tasks, and entries in the lists of a tick.
+fn kept(core: &Core) -> [usize; 5] {
+    let lists = core.dirty.borrow().len() + core.doomed.borrow().len() + core.drained.borrow().len();
+    [
+        core.driver.borrow().sockets(),
+        core.conns.borrow().len(),
+        core.timers.borrow().len(),
+        core.tasks.borrow().len(),
+        lists,
+    ]
+}
+
+fn polled_once(future: impl Future) {
+    let future = std::pin::pin!(future);
+    assert!(future.poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
+}
+
+#[test]
+fn sleeps_and_timeouts_that_are_dropped_leave_no_timer() {
+    block_on(async {
+        let core = current();
+        let before = kept(&core);
+        let mut sleeps: Vec<_> =
+            (0..10_000).map(|ms| Box::pin(sleep(Duration::from_millis(1000 + ms)))).collect();
+        for sleep in &mut sleeps {
+            polled_once(sleep.as_mut());
+            // Another waker replaces the timer.
+            polled_once(sleep.as_mut());
+        }
+        assert_eq!(core.timers.borrow().len(), before[2] + 10_000);
+        drop(sleeps);
+        for _ in 0..1000 {
+            polled_once(timeout(Duration::from_secs(1), std::future::pending::<()>()));
+            assert_eq!(timeout(Duration::from_secs(1), async { 7 }).await, Ok(7));
+        }
+        assert_eq!(kept(&core), before);
+    })
+    .expect("a worker");
+}
+
+#[test]
+fn tasks_that_have_ended_leave_no_entry() {
+    block_on(async {
+        let core = current();
+        let before = kept(&core);
+        let tasks: Vec<_> = (0..1000).map(|_| spawn_local(std::future::pending::<()>())).collect();
+        let done: Vec<_> = (0..1000).map(|_| spawn_local(yield_now())).collect();
+        yield_now().await;
+        assert_eq!(core.tasks.borrow().len(), before[3] + 2000);
+        tasks.into_iter().for_each(crate::JoinHandle::abort);
+        for task in done {
+            assert_eq!(task.await, Ok(()));
+        }
+        yield_now().await;
+        assert_eq!(kept(&core), before);
+    })
+    .expect("a worker");
+}
+
+#[test]
+fn connections_that_have_ended_leave_nothing() {
+    block_on(async {
+        let core = current();
+        let before = kept(&core);
+        let options = Rc::new(ConnectionOptions {
+            idle_timeout: Some(Duration::from_secs(60)),
+            high_water: 1000,
+            low_water: 10,
+            ..ConnectionOptions::default()
+        });
+        for round in 0..40 {
+            let (socket, mut peer) = sockets();
+            let connection = Connection::open(socket, options.clone(), Nothing).expect("a connection");
+            connection.set_timer(Some(Duration::from_secs(60)));
+            if round % 4 == 1 {
+                connection.send(&[1; 5000]).expect("an open connection");
+            }
+            if round % 4 == 2 {
+                while connection.queued() == 0 {
+                    connection.send(&[2; 1 << 20]).expect("an open connection");
+                }
+                let _ = peer.read(&mut [0]);
+                polled_once(std::future::poll_fn(|context| connection.poll_flushed(context)));
+            }
+            match round % 3 {
+                0 => connection.close(),
+                1 => connection.abort(CloseReason::Local),
+                _ => drop(peer),
+            }
+        }
+        while kept(&core) != before {
+            sleep(Duration::from_millis(1)).await;
+            // The timer of the sleep has fired by now.
+        }
+    })
+    .expect("a worker");
+}
+
+/// Sends again each time what it sent is gone.
+struct Greedy(Rc<Cell<usize>>);
+
+impl Protocol for Greedy {
+    fn on_received(&mut self, _: &Connection, _: Bytes) {}
+
+    fn on_drained(&mut self, connection: &Connection) {
+        self.0.set(self.0.get() + 1);
+        for _ in 0..70 {
+            let _ = connection.send(&[3; 1000]);
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_is_never_done_lets_others_have_their_turn() {
+    block_on(async {
+        let (socket, peer) = sockets();
+        let options =
+            Rc::new(ConnectionOptions { high_water: 1000, low_water: 0, ..ConnectionOptions::default() });
+        let drained = Rc::new(Cell::new(0));
+        let connection = Connection::open(socket, options, Greedy(drained.clone())).expect("a connection");
+        connection.send(&[0; 2000]).expect("an open connection");
+        for turn in 0..10 {
+            assert!(drained.get() <= turn, "told {} times in {turn} turns", drained.get());
+            yield_now().await;
+        }
+        assert!(drained.get() > 0);
+        connection.abort(CloseReason::Local);
+        drop(peer);
+    })
+    .expect("a worker");
+}
+
+#[test]
+fn a_high_water_mark_of_zero_lets_one_message_through_at_a_time() {
+    block_on(async {
+        let (socket, mut peer) = sockets();
+        let options =
+            Rc::new(ConnectionOptions { high_water: 0, low_water: 0, ..ConnectionOptions::default() });
+        let connection = Connection::open(socket, options, Nothing).expect("a connection");
+        for _ in 0..3 {
+            let ready = std::future::poll_fn(|context| connection.poll_send_ready(context));
+            let ready = timeout(Duration::from_secs(5), ready).await;
+            assert_eq!(ready, Ok(Ok(())), "a sender waits for ever");
+            connection.send(b"x").expect("an open connection");
+            polled_once(std::future::poll_fn(|context| connection.poll_send_ready(context)));
+        }
+        sleep(Duration::from_millis(2)).await;
+        peer.read_exact(&mut [0; 3]).expect("three bytes");
+    })
+    .expect("a worker");
+}
