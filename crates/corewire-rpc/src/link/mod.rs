@@ -1,6 +1,7 @@
 //! One connection as calls see it, the same for clients and servers: the state machine, what waits to be taken, who
 //! waits for what, and deadlines.
 
+mod kept;
 mod ops;
 mod out;
 mod receive;
@@ -15,6 +16,7 @@ use corewire_proto::rpc::{CallKey, Connection as Machine};
 use corewire_runtime::Connection;
 use slab::Slab;
 
+pub(crate) use self::kept::keep;
 pub(crate) use self::out::Kept;
 use self::out::Out;
 pub(crate) use self::registry::{Home, with_link};

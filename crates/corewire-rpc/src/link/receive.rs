@@ -8,7 +8,7 @@ use corewire_proto::rpc::{
 };
 use corewire_runtime::{CloseReason, Connection};
 
-use super::{Kept, Link, State};
+use super::{Kept, Link, State, keep};
 use crate::status::Status;
 
 impl Link {
@@ -175,7 +175,7 @@ impl State {
             && let Some(slot) = self.slots.get_mut(place)
         {
             if !slot.is_deaf {
-                slot.inbox.push((origin.to_bytes(payload), !end));
+                slot.inbox.push((keep(payload, origin), !end));
                 if end {
                     slot.end(Ok(()));
                 } else {

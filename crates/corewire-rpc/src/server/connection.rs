@@ -13,7 +13,7 @@ use super::context::Context;
 use super::method::Method;
 use super::routes::{Named, Plan, Routes};
 use super::serve::{Call, Watch, fail};
-use crate::link::{Link, Owner};
+use crate::link::{Link, Owner, keep};
 use crate::metadata::Head;
 use crate::status::Status;
 
@@ -113,7 +113,7 @@ impl ServerConnection {
     ) {
         let mode = request.mode;
         let (requests, responses) = (mode.streams_requests(), mode.streams_responses());
-        let mut first = request.payload.map(|payload| origin.to_bytes(payload));
+        let mut first = request.payload.map(|payload| keep(payload, origin));
         let mut place = None;
         if requests || responses {
             let holders = 1 + u8::from(requests) + u8::from(responses);
