@@ -44,6 +44,9 @@ pub(crate) enum ServeKind {
     Echo,
     /// Count it
     Sink,
+    /// The services of galay's RPC benchmarks: `BenchEchoService/echo` and `EchoService/echo` in all four modes, and the
+    /// stream route `StreamBenchService/echo`; both versions of the protocol
+    Rpc,
 }
 
 /// How the bytes of a connection are cut into frames.
@@ -121,6 +124,35 @@ pub(crate) enum LoadKind {
     Standard,
     /// Length-field requests, matched in order
     LengthField,
+    /// RPC calls of `BenchEchoService/echo`; --size is the payload
+    Rpc,
+    /// Streams of frames on `StreamBenchService/echo`; --size is the payload of a frame, --window frames are on their way
+    Stream,
+}
+
+/// The mode of an RPC call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CallMode {
+    /// One request, one response
+    Unary,
+    /// Any number of requests, one response
+    ClientStream,
+    /// One request, any number of responses
+    ServerStream,
+    /// Any number of both
+    Bidi,
+}
+
+impl CallMode {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Unary => "unary",
+            Self::ClientStream => "client-stream",
+            Self::ServerStream => "server-stream",
+            Self::Bidi => "bidi",
+        }
+    }
 }
 
 /// Options of `corewire load`.
@@ -152,6 +184,15 @@ pub(crate) struct LoadArgs {
     /// Packets that one `send` call carries (receive)
     #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
     pub(crate) batch: usize,
+    /// The mode of calls (rpc)
+    #[arg(long, default_value = "unary")]
+    pub(crate) mode: CallMode,
+    /// Frames of a stream (stream)
+    #[arg(long, value_name = "N", default_value = "16", value_parser = count)]
+    pub(crate) frames: usize,
+    /// The version of the RPC protocol: 1 (galay-rpc) or 2 (rpc, stream)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) wire: u8,
     /// Worker threads [default: one per core of --cpus, or 1]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) threads: Option<usize>,
@@ -182,7 +223,11 @@ pub(crate) enum BenchKind {
     Standard,
     /// Length-field requests and replies matched in order
     LengthField,
-    /// All of the above
+    /// RPC calls in the four modes; --size is the payload
+    Rpc,
+    /// Streams of 16 frames on one route; --size is the payload of a frame
+    Stream,
+    /// All of the above but rpc and stream
     All,
 }
 
