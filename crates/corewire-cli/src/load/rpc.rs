@@ -179,22 +179,37 @@ impl<'a> Lane<'a> {
         let (frames, window) = (self.station.args.frames as u64, self.station.args.window as u64);
         let mut probe = Probe::new(1);
         let (mut left, mut stream) = (self.budget, 0);
+        let mut opened = None;
         while left > 0 && self.station.may_send() {
             let count = frames.min(left);
             left -= count;
             probe.sending(stream, stream + 1, monotonic_ns);
-            let (mut sink, mut replies) = self.channel.stream(&self.path).await?;
+            let (sink, mut replies) = match opened.take() {
+                Some(ends) => ends,
+                None => self.channel.stream(&self.path).await?,
+            };
+            let mut sink = Some(sink);
             let (mut sent, mut back) = (0, 0);
             while back < count {
                 while sent < count && sent - back < window {
                     self.sent();
-                    sink.send(self.message(sent).clone()).await?;
+                    if let Some(sink) = &mut sink {
+                        sink.send(self.message(sent).clone()).await?;
+                    }
                     sent += 1;
+                }
+                if sent == count
+                    && let Some(sink) = sink.take()
+                {
+                    sink.finish().await?;
+                    if left > 0 {
+                        // Its acceptance comes back with the last frames of this one.
+                        opened = Some(self.channel.stream(&self.path).await?);
+                    }
                 }
                 self.received(back, &only(replies.next().await)?);
                 back += 1;
             }
-            sink.finish().await?;
             if let Some(extra) = replies.next().await {
                 extra?;
                 return Err(Status::internal("a stream has more frames than were sent"));

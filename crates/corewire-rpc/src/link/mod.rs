@@ -9,6 +9,7 @@ mod registry;
 mod slot;
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Weak;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ pub(crate) use self::kept::keep;
 pub(crate) use self::out::Kept;
 use self::out::Out;
 pub(crate) use self::registry::{Home, with_link};
+use self::slot::Entry;
 pub(crate) use self::slot::Slot;
 use crate::status::Status;
 
@@ -58,7 +60,13 @@ pub(crate) struct State {
     waiting: Vec<std::task::Waker>,
     /// Bytes arrived since this was last set to false.
     pub(crate) has_heard: bool,
+    /// Memory of inboxes that are done with, for those to come.
+    queues: Vec<VecDeque<Entry>>,
 }
+
+/// Queues kept for use again, and how many messages one of them may have room for.
+const QUEUES_MAX: usize = 64;
+const QUEUE_ROOM_MAX: usize = 1_024;
 
 impl Link {
     /// Looks at or changes the state; what is written goes to the connection.
@@ -129,6 +137,7 @@ impl State {
             dead: None,
             waiting: Vec::new(),
             has_heard: false,
+            queues: Vec::new(),
         }
     }
 
@@ -152,7 +161,9 @@ impl State {
     /// Keeps a call of which more is to come.
     #[inline]
     pub(crate) fn keep(&mut self, key: CallKey, deadline_ms: u64, holders: u8) -> usize {
-        let place = self.slots.insert(Slot::new(key, deadline_ms, holders));
+        // A call of one message needs no queue.
+        let queue = if holders > 1 { self.queues.pop().unwrap_or_default() } else { VecDeque::new() };
+        let place = self.slots.insert(Slot::new(key, deadline_ms, holders, queue));
         let index = key.index();
         if index >= self.by_index.len() {
             self.by_index.resize(index + 1, None);
@@ -188,6 +199,14 @@ impl State {
             let delay = at_ms.saturating_sub(connection.now_ms()).max(1);
             connection.set_timer(Some(Duration::from_millis(delay)));
             self.timer_at = at_ms;
+        }
+    }
+
+    /// Keeps the memory of a slot that is given back.
+    fn recycle(&mut self, slot: &mut Slot) {
+        let queue = std::mem::take(&mut slot.inbox).into_queue();
+        if (1..=QUEUE_ROOM_MAX).contains(&queue.capacity()) && self.queues.len() < QUEUES_MAX {
+            self.queues.push(queue);
         }
     }
 

@@ -182,7 +182,8 @@ impl Link {
             if slot.holders > 0 {
                 return None;
             }
-            let slot = state.remove(place)?;
+            let mut slot = state.remove(place)?;
+            state.recycle(&mut slot);
             if slot.is_live {
                 // Nothing happens if both halves have ended.
                 let _ = state.machine.cancel(slot.key, code, "", &mut state.out);

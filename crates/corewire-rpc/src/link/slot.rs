@@ -32,11 +32,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn new(key: CallKey, deadline_ms: u64, holders: u8) -> Self {
+    pub(crate) fn new(key: CallKey, deadline_ms: u64, holders: u8, queue: VecDeque<Entry>) -> Self {
         Self {
             key,
             is_live: true,
-            inbox: Inbox::default(),
+            inbox: Inbox { first: None, rest: queue },
             end: None,
             reader: None,
             writer: None,
@@ -97,6 +97,12 @@ pub(crate) struct Inbox {
 pub(crate) type Entry = (Bytes, bool);
 
 impl Inbox {
+    /// The memory of an inbox that is given up, for another.
+    pub(super) fn into_queue(mut self) -> VecDeque<Entry> {
+        self.rest.clear();
+        self.rest
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
         if self.first.is_none() {
