@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Load any server that echoes (or swallows) what it is sent, on this machine or another
     Load(LoadArgs),
+    /// Call a method of an RPC server; messages go as they are given, responses to standard output, one a line
+    Call(CallArgs),
     /// Start a server process and a load process on different cores and measure them beside the limit
     Bench(BenchArgs),
     /// The server side of the limit
@@ -208,6 +210,33 @@ pub(crate) struct LoadArgs {
     /// Take control lines on standard input
     #[arg(long, hide = true)]
     pub(crate) control: bool,
+}
+
+/// Options of `corewire call`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CallArgs {
+    /// The server, such as <tcp://127.0.0.1:7777>
+    pub(crate) uri: String,
+    /// What to call, as Service/method
+    pub(crate) method: String,
+    /// A message; modes with several requests take it more than once
+    #[arg(long, value_name = "TEXT", conflicts_with = "data_file")]
+    pub(crate) data: Vec<String>,
+    /// A file whose content is the message; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data_file: Option<PathBuf>,
+    /// The mode of the call
+    #[arg(long, default_value = "unary")]
+    pub(crate) mode: CallMode,
+    /// Metadata (version 2), as name=value; may be given more than once
+    #[arg(long, value_name = "K=V")]
+    pub(crate) metadata: Vec<String>,
+    /// The time of the call, such as 5 or 500ms [default: 15 s for unary calls]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(crate) deadline: Option<Duration>,
+    /// The version of the protocol: 1 (galay-rpc) or 2
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) wire: u8,
 }
 
 /// What `corewire bench` measures.
