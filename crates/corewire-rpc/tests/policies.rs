@@ -1,4 +1,5 @@
 //! What a channel and a server do around calls: interceptors, retries, hedging, fairness, keep-alive, limits.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

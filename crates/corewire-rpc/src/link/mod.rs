@@ -9,8 +9,8 @@ mod registry;
 mod slot;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Weak;
+use std::task::Waker;
 use std::time::Duration;
 
 use corewire_proto::rpc::{CallKey, Connection as Machine};
@@ -21,7 +21,7 @@ pub(crate) use self::kept::keep;
 pub(crate) use self::out::Kept;
 use self::out::Out;
 pub(crate) use self::registry::{Home, with_link};
-use self::slot::Entry;
+use self::slot::More;
 pub(crate) use self::slot::Slot;
 use crate::status::Status;
 
@@ -57,16 +57,18 @@ pub(crate) struct State {
     /// Why there is no connection any more.
     pub(crate) dead: Option<Status>,
     /// Who waits until the send queue has room.
-    waiting: Vec<std::task::Waker>,
+    waiting: Vec<Waker>,
     /// Bytes arrived since this was last set to false.
     pub(crate) has_heard: bool,
-    /// Memory of inboxes that are done with, for those to come.
-    queues: Vec<VecDeque<Entry>>,
+    /// Who was woken last while frames are handled. Tasks run after that: waking again would tell them nothing.
+    woken: Option<Waker>,
+    /// Memory of calls that are done with, for those to come.
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+    spare: Vec<Box<More>>,
 }
 
-/// Queues kept for use again, and how many messages one of them may have room for.
-const QUEUES_MAX: usize = 64;
-const QUEUE_ROOM_MAX: usize = 1_024;
+/// Parts of calls kept for use again by one connection.
+const SPARE_MAX: usize = 64;
 
 impl Link {
     /// Looks at or changes the state; what is written goes to the connection.
@@ -137,7 +139,8 @@ impl State {
             dead: None,
             waiting: Vec::new(),
             has_heard: false,
-            queues: Vec::new(),
+            woken: None,
+            spare: Vec::new(),
         }
     }
 
@@ -161,9 +164,8 @@ impl State {
     /// Keeps a call of which more is to come.
     #[inline]
     pub(crate) fn keep(&mut self, key: CallKey, deadline_ms: u64, holders: u8) -> usize {
-        // A call of one message needs no queue.
-        let queue = if holders > 1 { self.queues.pop().unwrap_or_default() } else { VecDeque::new() };
-        let place = self.slots.insert(Slot::new(key, deadline_ms, holders, queue));
+        let more = if holders > 1 { self.spare.pop() } else { None };
+        let place = self.slots.insert(Slot::new(key, deadline_ms, holders, more));
         let index = key.index();
         if index >= self.by_index.len() {
             self.by_index.resize(index + 1, None);
@@ -204,9 +206,10 @@ impl State {
 
     /// Keeps the memory of a slot that is given back.
     fn recycle(&mut self, slot: &mut Slot) {
-        let queue = std::mem::take(&mut slot.inbox).into_queue();
-        if (1..=QUEUE_ROOM_MAX).contains(&queue.capacity()) && self.queues.len() < QUEUES_MAX {
-            self.queues.push(queue);
+        if self.spare.len() < SPARE_MAX
+            && let Some(more) = slot.more.take().and_then(More::reset)
+        {
+            self.spare.push(more);
         }
     }
 

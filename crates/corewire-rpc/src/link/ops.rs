@@ -18,7 +18,7 @@ impl Link {
     ) -> Poll<Option<Result<Bytes, Status>>> {
         let polled = self.with(|state| {
             let Some(slot) = state.slots.get_mut(place) else { return Poll::Ready(None) };
-            if let Some((payload, is_charged)) = slot.inbox.pop() {
+            if let Some((payload, is_charged)) = slot.pop() {
                 if is_charged {
                     let key = slot.key;
                     state.machine.release(key, payload.len(), &mut state.out);
@@ -72,7 +72,7 @@ impl Link {
 
     #[inline]
     fn reply_of(&self, mut slot: Slot) -> Result<Bytes, Status> {
-        if let Some((payload, _)) = slot.inbox.pop() {
+        if let Some((payload, _)) = slot.pop() {
             return Ok(payload);
         }
         self.drop_if_done();
@@ -99,7 +99,7 @@ impl Link {
                 Ok(()) => Poll::Ready(Ok(())),
                 Err(SendError::Blocked | SendError::NotAccepted) => {
                     // What is held goes first, as soon as there is credit.
-                    slot.writer = Some(context.waker().clone());
+                    slot.set_writer(context.waker().clone());
                     Poll::Pending
                 }
                 Err(error) => Poll::Ready(Err(error.into())),
@@ -117,16 +117,16 @@ impl Link {
             }
             let State { slots, machine, out, .. } = state;
             let slot = &mut slots[place];
-            if let Some(held) = slot.held.take() {
+            if let Some(held) = slot.take_held() {
                 machine.send(slot.key, Kept(&held), false, out)?;
                 // The one before may have taken the last of the credit.
                 if machine.poll_send(slot.key).is_err() {
-                    slot.held = Some(payload);
+                    slot.hold(payload);
                     return Ok(());
                 }
             }
             if hold {
-                slot.held = Some(payload);
+                slot.hold(payload);
                 return Ok(());
             }
             Ok(machine.send(slot.key, Kept(&payload), false, out)?)
@@ -140,9 +140,9 @@ impl Link {
             let State { slots, machine, out, .. } = state;
             if let Some(slot) = slots.get_mut(place)
                 && slot.is_live
-                && slot.held.is_some()
+                && slot.is_holding()
                 && machine.poll_send(slot.key).is_ok()
-                && let Some(held) = slot.held.take()
+                && let Some(held) = slot.take_held()
             {
                 let _ = machine.send(slot.key, Kept(&held), false, out);
             }
@@ -159,7 +159,7 @@ impl Link {
             let State { slots, machine, out, .. } = state;
             let slot = &mut slots[place];
             let key = slot.key;
-            let last = match (slot.held.take(), last) {
+            let last = match (slot.take_held(), last) {
                 (Some(held), Some(last)) => {
                     machine.send(key, Kept(&held), false, out)?;
                     Some(last)
@@ -205,7 +205,7 @@ impl Link {
             let State { slots, machine, out, .. } = state;
             let Some(slot) = slots.get_mut(place) else { return };
             slot.is_deaf = true;
-            while let Some((payload, is_charged)) = slot.inbox.pop() {
+            while let Some((payload, is_charged)) = slot.pop() {
                 if is_charged {
                     machine.release(slot.key, payload.len(), out);
                 }

@@ -1,5 +1,6 @@
 //! What arrives for calls that are kept, and what ends them.
 
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,7 +55,7 @@ impl Link {
 
     fn after_receive(&self, connection: &Connection, received: Result<(), ConnectionError>) {
         let is_stopped = self.with(|state| {
-            state.is_receiving = false;
+            (state.is_receiving, state.woken) = (false, None);
             if let Err(error) = &received {
                 let State { machine, out, .. } = state;
                 machine.abort(error, out);
@@ -89,8 +90,8 @@ impl Link {
                     slot.is_lost(why.clone());
                 }
             }
-            state.waiting.drain(..).for_each(std::task::Waker::wake);
-            state.slots.iter_mut().filter_map(|(_, slot)| slot.task.take()).collect()
+            state.waiting.drain(..).for_each(Waker::wake);
+            state.slots.iter_mut().filter_map(|(_, slot)| slot.take_task()).collect()
         };
         tasks.into_iter().for_each(corewire_runtime::JoinHandle::abort);
         self.drop_if_done();
@@ -101,7 +102,7 @@ impl Link {
         {
             let state = &mut *self.state.borrow_mut();
             state.out.is_over = false;
-            state.waiting.drain(..).for_each(std::task::Waker::wake);
+            state.waiting.drain(..).for_each(Waker::wake);
         }
         self.resume();
     }
@@ -126,7 +127,7 @@ impl Link {
                     let _ = machine.cancel(slot.key, Code::DEADLINE_EXCEEDED, "", out);
                 }
                 slot.is_lost(status);
-                tasks.extend(slot.task.take());
+                tasks.extend(slot.take_task());
             }
             next
         });
@@ -175,11 +176,12 @@ impl State {
             && let Some(slot) = self.slots.get_mut(place)
         {
             if !slot.is_deaf {
-                slot.inbox.push((keep(payload, origin), !end));
+                slot.push((keep(payload, origin), !end));
                 if end {
-                    slot.end(Ok(()));
-                } else {
-                    slot.wake_reader();
+                    slot.end.get_or_insert(Ok(()));
+                }
+                if let Some(reader) = slot.reader.take() {
+                    self.wake_once(reader);
                 }
                 return;
             }
@@ -192,10 +194,18 @@ impl State {
         }
     }
 
+    #[inline]
+    fn wake_once(&mut self, waker: Waker) {
+        if !self.woken.as_ref().is_some_and(|woken| woken.will_wake(&waker)) {
+            waker.wake_by_ref();
+            self.woken = Some(waker);
+        }
+    }
+
     fn on_writable(&mut self, call: CallKey) {
         let Some(place) = self.place(call) else { return };
         let Some(slot) = self.slots.get_mut(place) else { return };
-        if let Some(held) = slot.held.take() {
+        if let Some(held) = slot.take_held() {
             let _ = self.machine.send(call, Kept(&held), false, &mut self.out);
         }
         slot.wake_writer();
@@ -212,7 +222,7 @@ impl State {
         let code = if code.is_ok() { Code::CANCELLED } else { code };
         let reason = if reason.is_empty() { "the peer cancelled the call" } else { reason };
         slot.is_lost(Status::new(code, reason.to_owned()));
-        if let Some(task) = slot.task.take() {
+        if let Some(task) = slot.take_task() {
             // Its turn to be dropped comes after this: nothing of it runs here.
             task.abort();
         }

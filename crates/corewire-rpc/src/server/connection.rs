@@ -124,7 +124,7 @@ impl ServerConnection {
                 let place = state.keep(key, deadline_ms, holders);
                 let slot = &mut state.slots[place];
                 if requests && let Some(first) = first.take() {
-                    slot.inbox.push((first, !request.end));
+                    slot.push((first, !request.end));
                 }
                 if request.end {
                     slot.end(Ok(()));

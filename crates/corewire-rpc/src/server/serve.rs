@@ -121,7 +121,7 @@ where
     call.place = Some(place);
     let task = spawn_local(Served { room, call: Some(call), current, name });
     link.with(|state| match state.slots.get_mut(place) {
-        Some(slot) => slot.task = Some(task),
+        Some(slot) => slot.set_task(task),
         None => task.abort(),
     });
 }
