@@ -7,34 +7,60 @@ pub(crate) const SAMPLE_EVERY: u64 = 64;
 /// Messages up to this size are all checked at window 1; larger ones are sampled.
 const CHECK_ALL_MAX: usize = 4096;
 
+/// The memory that messages made beforehand may take: half of a usual level-one cache.
+const TABLE_MAX: usize = 16 * 1024;
+
 /// A message of a given size: the index, little-endian, then bytes that depend on their place.
+///
+/// Small messages are made beforehand, more of them than are in flight, and their indices begin anew after the last:
+/// making messages is not the work that is measured. Others get their index when they are sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
+    /// One message, or all that were made beforehand.
     bytes: Vec<u8>,
+    size: usize,
+    /// What is kept of an index.
+    mask: u64,
 }
 
 impl Pattern {
+    /// Messages that get their index when they are sent.
     pub(crate) fn new(size: usize) -> Self {
         // 251 is prime, so a shift of any power of two is seen.
-        Self { bytes: (0..size).map(|at| (at % 251) as u8).collect() }
+        Self { bytes: (0..size).map(|at| (at % 251) as u8).collect(), size, mask: u64::MAX }
+    }
+
+    /// Messages for connections with this many in flight, made beforehand if they are small enough.
+    pub(crate) fn for_window(size: usize, window: usize) -> Self {
+        let count = (window + 1).next_power_of_two();
+        if count.saturating_mul(size) > TABLE_MAX {
+            return Self::new(size);
+        }
+        let mut one = Self::new(size);
+        let bytes = (0..count as u64).flat_map(|index| one.message(index).to_vec()).collect();
+        Self { bytes, size, mask: count as u64 - 1 }
     }
 
     /// The message with this index.
     #[inline]
     pub(crate) fn message(&mut self, index: u64) -> &[u8] {
-        let head = INDEX_BYTES.min(self.bytes.len());
+        if self.mask != u64::MAX {
+            let at = (index & self.mask) as usize * self.size;
+            return &self.bytes[at..at + self.size];
+        }
+        let head = INDEX_BYTES.min(self.size);
         self.bytes[..head].copy_from_slice(&index.to_le_bytes()[..head]);
         &self.bytes
     }
 
     /// Whether `part`, found `at` bytes into the message with this index, is what was sent.
     pub(crate) fn matches(&self, index: u64, at: usize, part: &[u8]) -> bool {
-        let Some(end) = at.checked_add(part.len()).filter(|end| *end <= self.bytes.len()) else {
+        let Some(end) = at.checked_add(part.len()).filter(|end| *end <= self.size) else {
             return false;
         };
-        let head = INDEX_BYTES.min(self.bytes.len());
+        let head = INDEX_BYTES.min(self.size);
         let in_head = head.saturating_sub(at).min(part.len());
-        let index = index.to_le_bytes();
+        let index = (index & self.mask).to_le_bytes();
         (in_head == 0 || part[..in_head] == index[at..at + in_head])
             && part[in_head..] == self.bytes[at + in_head..end]
     }
@@ -100,6 +126,21 @@ mod tests {
                 let mut wrong = message.clone();
                 wrong[at] ^= 1;
                 assert!(!pattern.matches(0x0102_0304_0506_0708, 0, &wrong), "size {size}, byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn messages_made_beforehand_differ_from_all_that_are_in_flight_with_them() {
+        for (size, window) in [(1, 1), (32, 64), (32, 255), (2, 300)] {
+            let mut pattern = Pattern::for_window(size, window);
+            for index in 0..1000 {
+                let message = pattern.message(index).to_vec();
+                assert!(pattern.matches(index, 0, &message));
+                let distinct = if size == 1 { window.min(255) } else { window };
+                for other in 1..=distinct as u64 {
+                    assert!(!pattern.matches(index + other, 0, &message), "size {size}, {index} + {other}");
+                }
             }
         }
     }

@@ -20,6 +20,7 @@ mod event;
 pub mod net;
 mod probe;
 mod readiness;
+mod spin;
 mod table;
 #[cfg(target_os = "linux")]
 mod uring;

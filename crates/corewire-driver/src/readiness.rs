@@ -14,6 +14,7 @@ use crate::arena::Arena;
 use crate::config::DriverConfig;
 use crate::event::{Event, Token};
 use crate::net;
+use crate::spin::Spin;
 use crate::table::Table;
 use crate::wake::{Waker, WakerKind};
 
@@ -27,6 +28,7 @@ pub(crate) struct Readiness {
     waker: Waker,
     table: Table<Io>,
     arena: Arena,
+    spin: Spin,
     ready: VecDeque<Ready>,
     budget: usize,
     events_per_turn: usize,
@@ -75,6 +77,7 @@ impl Readiness {
             waker: Waker(WakerKind::Readiness(Arc::new(waker))),
             table: Table::new(),
             arena: Arena::new(config.receive_block_size),
+            spin: Spin::new(config.spin),
             ready: VecDeque::with_capacity(config.events_per_turn),
             budget: 0,
             events_per_turn: config.events_per_turn,
@@ -165,9 +168,14 @@ impl Readiness {
 
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.events.clear(),
-            other => other?,
+        let Self { poll, events, spin, .. } = self;
+        let found = timeout != Some(Duration::ZERO)
+            && spin.until(timeout, || poll.poll(events, Some(Duration::ZERO)).is_ok() && !events.is_empty());
+        if !found {
+            match poll.poll(events, timeout) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
+                other => other?,
+            }
         }
         self.budget = self.events_per_turn;
         for event in &self.events {

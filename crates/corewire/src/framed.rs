@@ -70,8 +70,9 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
         if let Some(opened) = self.opened.take() {
             opened(inner.clone());
         }
-        self.handler.on_open(&session);
-        self.session = Some((inner, session));
+        // Kept first: a handler that panics is told of the end too.
+        let (_, session) = self.session.insert((inner, session));
+        self.handler.on_open(session);
     }
 
     #[inline]

@@ -39,7 +39,7 @@ mod session;
 pub mod uri;
 
 pub use bytes::Bytes;
-pub use client::{CallError, ClientBuilder, ConnectError, NetClient};
+pub use client::{CallError, ClientBuilder, ConnectError, NetClient, ObjectCallError};
 pub use corewire_proto as proto;
 pub use corewire_proto::codec::{
     Codec, DelimiterCodec, FixedLengthCodec, FrameHead, FrameKind, LengthFieldCodec, LineCodec, RawCodec,
@@ -52,7 +52,7 @@ pub use frame::{Frame, Message};
 pub use handler::Handler;
 pub use object::{Objects, objects};
 pub use server::{
-    NetServer, Placement, ProtocolServer, ServerError, ServerHandle, ServerStats, ShutdownReport,
+    NetServer, Placement, ProtocolServer, ServerError, ServerHandle, ServerStats, Sessions, ShutdownReport,
 };
 pub use session::{FrameSendError, Session};
 pub use uri::{NetUri, UriError};
@@ -64,4 +64,15 @@ pub use uri::{NetUri, UriError};
 pub fn wait<F: Future>(future: F) -> F::Output {
     assert!(runtime::current_worker().is_none(), "corewire::wait on a worker would stop it: use .await");
     futures_lite::future::block_on(future)
+}
+
+/// The examples of the pages for users, compiled and run as tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../README.zh-CN.md")]
+    struct ReadmeZhCn;
+    #[doc = include_str!("../../../docs/servers-and-clients.md")]
+    struct ServersAndClients;
 }

@@ -1,6 +1,6 @@
 //! Object codecs behind framing: handlers of values instead of bytes.
 
-use corewire_proto::codec::{DecodeError, FrameHead, ObjectCodec};
+use corewire_proto::codec::{DecodeError, FrameHead, FrameKind, ObjectCodec};
 
 use crate::frame::Frame;
 use crate::handler::Handler;
@@ -9,8 +9,8 @@ use crate::session::{FrameSendError, Session};
 /// A handler whose closure gets values: the second stage of a pipeline whose first is the framing codec.
 ///
 /// What the closure returns is sent as the reply (to a frame that expects none, as a message); `None` sends nothing.
-/// A payload that is no such value goes to [`Handler::on_error`]'s place: it is answered with an error reply that
-/// says why, and the session goes on.
+/// A payload that is no such value is answered with an error reply that says why (a message that expects no reply is
+/// not answered), and the session goes on.
 #[derive(Debug)]
 pub struct Objects<O, F> {
     codec: O,
@@ -58,6 +58,8 @@ where
         let Some(value) = reply else { return };
         self.scratch.clear();
         let sent = match self.codec.encode(&value, &mut self.scratch) {
+            // A reply under the number of a message could be taken for that of a call.
+            Ok(()) if frame.kind() == FrameKind::OneWay => session.send(&self.scratch),
             Ok(()) => session.reply(&frame, &self.scratch),
             Err(error) => Err(FrameSendError::Encode(error)),
         };
@@ -69,6 +71,9 @@ where
 
 fn refuse(session: &Session, frame: &Frame<'_>, error: &DecodeError) {
     tracing::debug!(session = session.id(), %error, "a payload is not what was expected");
+    if frame.kind() == FrameKind::OneWay {
+        return;
+    }
     // A session that is over, or a codec that cannot carry the text, leaves nobody to tell.
     let _ = session.reply_error(frame, error.to_string().as_bytes());
 }

@@ -199,7 +199,8 @@ impl Session {
         self.inner.send(Head::OneWay, payload)
     }
 
-    /// Sends the reply to a request.
+    /// Sends the reply to a request. To a message that expects none ([`FrameKind::OneWay`](crate::FrameKind)) use
+    /// [`send`](Self::send): its number is that of no call, but a client may take it for one.
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -44,10 +44,11 @@ impl Station {
             LoadKind::Standard | LoadKind::LengthField => calls::messages(args.window, payload),
             LoadKind::Receive | LoadKind::Echo | LoadKind::Rpc | LoadKind::Stream => Rc::default(),
         };
+        let pattern = Pattern::for_window(payload, args.window);
         let station = Rc::new(Self {
             args,
             shared,
-            pattern: RefCell::new(Pattern::new(payload)),
+            pattern: RefCell::new(pattern),
             messages,
             thread,
             latency: RefCell::new(latency()),

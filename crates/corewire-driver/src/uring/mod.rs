@@ -30,6 +30,7 @@ use crate::arena::Arena;
 use crate::config::DriverConfig;
 use crate::event::{Event, Token};
 use crate::net;
+use crate::spin::Spin;
 use crate::table::Table;
 use crate::wake::{Waker, WakerKind};
 
@@ -53,6 +54,7 @@ pub(crate) struct Uring {
     buffers: BufferRing,
     table: Table<Io>,
     arena: Arena,
+    spin: Spin,
     /// Connections on the direct path that may have bytes.
     readable: VecDeque<Token>,
     /// The buffer behind the block that was delivered last.
@@ -173,6 +175,7 @@ impl Uring {
             buffers,
             table: Table::new(),
             arena: Arena::new(config.receive_block_size),
+            spin: Spin::new(config.spin),
             readable: VecDeque::new(),
             lent: None,
             wake_fd: Arc::new(wake_fd),
@@ -267,8 +270,16 @@ impl Uring {
         self.buffers.publish();
         self.budget = self.events_per_turn;
         let idle = self.readable.is_empty() && !self.ring.has_completions();
-        let want = u32::from(idle && timeout != Some(Duration::ZERO));
-        self.ring.enter(want, timeout)
+        if !idle || timeout == Some(Duration::ZERO) {
+            return self.ring.enter(0, None);
+        }
+        // Hand over what is queued; what comes while we look again is announced without a wake-up.
+        self.ring.enter(0, None)?;
+        let ring = &mut self.ring;
+        if ring.has_completions() || self.spin.until(timeout, || ring.has_work()) {
+            return self.ring.enter(0, None);
+        }
+        self.ring.enter(1, timeout)
     }
 
     #[inline]

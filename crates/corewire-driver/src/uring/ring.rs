@@ -65,6 +65,12 @@ impl Ring {
         !self.uring.completion().is_empty()
     }
 
+    /// There are completions, or the kernel has work that makes some when this thread enters it. No system call.
+    #[inline]
+    pub(super) fn has_work(&mut self) -> bool {
+        self.uring.submission().taskrun() || self.has_completions()
+    }
+
     /// Submits what is queued and waits for `want` completions, at most for `timeout`.
     pub(super) fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
         let (pending, work) = {

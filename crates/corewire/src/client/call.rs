@@ -81,9 +81,10 @@ impl<'a> Call<'a> {
 
 /// Makes a call for somebody on another thread; gives it up when nobody waits there any more.
 async fn make_for(mut call: Call<'_>, mut sender: oneshot::Sender<Result<Bytes, CallError>>) {
-    let result = std::future::poll_fn(|context| match Pin::new(&mut call).poll(context) {
-        Poll::Ready(result) => Poll::Ready(Some(result)),
-        Poll::Pending => sender.poll_canceled(context).map(|()| None),
+    let result = std::future::poll_fn(|context| match sender.poll_canceled(context) {
+        // Before anything is sent, if it was given up on its way here.
+        Poll::Ready(()) => Poll::Ready(None),
+        Poll::Pending => Pin::new(&mut call).poll(context).map(Some),
     })
     .await;
     if let Some(result) = result {

@@ -19,8 +19,10 @@ pub(super) struct Calls {
     wakers: Wakers,
     /// Who waits for a free number, in order.
     waiting: VecDeque<(u64, Waker)>,
+    /// Whose turn has come: a free number is kept for each until it begins or leaves.
+    called: Vec<u64>,
     next_ticket: u64,
-    /// When the connection's timer looks for calls whose time is over; `u64::MAX`: it is not set.
+    /// When calls are looked through for those whose time is over; `u64::MAX`: not planned.
     pub(super) timer_at: u64,
 }
 
@@ -47,18 +49,31 @@ impl Calls {
             slots: Slab::new(),
             wakers: Wakers::default(),
             waiting: VecDeque::new(),
+            called: Vec::new(),
             next_ticket: 0,
             timer_at: u64::MAX,
         }
     }
 
-    /// Whether a call may begin now: a number is free and nobody waits for it who came before.
-    pub(super) fn can_begin(&self) -> bool {
-        self.waiting.is_empty() && self.table.can_begin()
+    /// Whether a call may begin now: a number is free and nobody waits for it, or was called to it, who came before.
+    #[inline]
+    pub(super) fn can_begin(&self, ticket: Option<u64>) -> bool {
+        if !self.table.can_begin() {
+            return false;
+        }
+        if self.waiting.is_empty() && self.called.is_empty() {
+            return true;
+        }
+        if ticket.is_some_and(|ticket| self.called.contains(&ticket)) {
+            return true;
+        }
+        let kept = self.table.in_flight() + self.table.abandoned() + self.called.len();
+        self.waiting.is_empty() && kept < self.table.capacity()
     }
 
-    pub(super) fn has_free_number(&self) -> bool {
-        self.table.can_begin()
+    /// A call that was called to its number has begun.
+    pub(super) fn seated(&mut self, ticket: u64) {
+        self.called.retain(|other| *other != ticket);
     }
 
     /// Every number is held by a call that was given up: no reply, no new call.
@@ -86,6 +101,7 @@ impl Calls {
     pub(super) fn withdraw(&mut self, slot: usize) {
         if let Some(key) = self.remove(slot) {
             let _ = self.table.withdraw(key);
+            self.wake_next();
         }
     }
 
@@ -110,6 +126,7 @@ impl Calls {
     pub(super) fn give_up(&mut self, slot: usize) {
         if let Some(key) = self.remove(slot) {
             let _ = self.table.abandon(key);
+            self.note_exhausted();
         }
     }
 
@@ -166,6 +183,7 @@ impl Calls {
                 self.finish(slot, Err(CallError::TimedOut(timeout)), None);
             }
         }
+        self.note_exhausted();
         let waiting = self.slots.iter().filter(|(_, call)| call.key.is_some());
         waiting.map(|(_, call)| call.deadline_ms).min()
     }
@@ -177,6 +195,7 @@ impl Calls {
             self.finish(slot, Err(error.clone()), None);
         }
         self.timer_at = u64::MAX;
+        self.called.clear();
         self.wakers.forget_idle();
         self.waiting.drain(..).for_each(|(_, waker)| waker.wake());
     }
@@ -195,24 +214,30 @@ impl Calls {
         ticket
     }
 
-    /// Whether this waiter has been woken: a free number is kept for it.
-    pub(super) fn is_called(&self, ticket: u64) -> bool {
-        !self.waiting.iter().any(|(other, _)| *other == ticket)
-    }
-
     /// A waiter goes away; if its turn had come, the next one's has.
     pub(super) fn leave(&mut self, ticket: u64) {
-        let before = self.waiting.len();
-        self.waiting.retain(|(other, _)| *other != ticket);
-        if self.waiting.len() == before {
+        if let Some(at) = self.called.iter().position(|other| *other == ticket) {
+            self.called.swap_remove(at);
             self.wake_next();
+        } else {
+            self.waiting.retain(|(other, _)| *other != ticket);
         }
     }
 
     #[inline]
     fn wake_next(&mut self) {
-        if let Some((_, waker)) = self.waiting.pop_front() {
+        if let Some((ticket, waker)) = self.waiting.pop_front() {
+            self.called.push(ticket);
             waker.wake();
+        }
+    }
+
+    /// No reply will free a number any more: who waits first must see it, and has the connection replaced.
+    fn note_exhausted(&self) {
+        if self.is_exhausted()
+            && let Some((_, waker)) = self.waiting.front()
+        {
+            waker.wake_by_ref();
         }
     }
 }

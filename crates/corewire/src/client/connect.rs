@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use corewire_driver::Socket;
@@ -77,10 +77,12 @@ async fn establish<C: Codec>(
 ) -> Result<NetClient, ConnectError> {
     let inbox = settings.inbox.map(|limit| Arc::new(Inbox::new(limit)));
     let (uri, remote_high_water) = (settings.uri.clone(), settings.connection.high_water);
-    let client = Client::new(settings, codec, handler, inbox.clone());
+    let closed = Arc::new(AtomicBool::new(false));
+    let client = Client::new(settings, codec, handler, inbox.clone(), closed.clone());
     attempt(&client).await?;
     let key = local::add(client);
-    let shared = Shared { worker, key, uri, inbox, remote_bytes: AtomicUsize::new(0), remote_high_water };
+    let shared =
+        Shared { worker, key, uri, inbox, closed, remote_bytes: AtomicUsize::new(0), remote_high_water };
     Ok(NetClient { shared: Arc::new(shared) })
 }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
 use corewire_proto::codec::{Codec, DecodeError};
 use corewire_runtime::CloseReason;
@@ -68,14 +67,12 @@ impl<C: Codec> Handler for Endpoint<C> {
         self.handler.on_drained(session);
     }
 
+    fn on_read_closed(&mut self, session: &Session) {
+        self.handler.on_read_closed(session);
+    }
+
     fn on_timer(&mut self, session: &Session) {
-        let now = session.connection().now_ms();
-        let mut calls = self.client.calls.borrow_mut();
-        calls.timer_at = u64::MAX;
-        if let Some(next) = calls.expire(now) {
-            calls.timer_at = next;
-            session.set_timer(Some(Duration::from_millis(next.saturating_sub(now).max(1))));
-        }
+        self.handler.on_timer(session);
     }
 
     fn on_close(&mut self, session: &Session, reason: &CloseReason) {
@@ -104,5 +101,6 @@ impl<C: Codec> Handler for Endpoint<C> {
             // Nobody waits for it any more.
             let _ = opened.send(Err(error));
         }
+        self.handler.on_connect_failed(reason);
     }
 }

@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, Matching};
-use corewire_runtime::{CloseReason, Sleep, sleep};
+use corewire_runtime::{CloseReason, Sleep, sleep, spawn_local};
 use slab::Slab;
 
 use super::calls::Calls;
@@ -111,6 +112,7 @@ pub(super) struct Client<C> {
     /// Who waits for a connection.
     waiting: RefCell<Vec<Waker>>,
     pub(super) inbox: Option<Arc<Inbox>>,
+    closed: Arc<AtomicBool>,
     outbox: Outbox,
     /// Timers of the calls that wait to begin.
     sleeps: RefCell<Slab<Sleep>>,
@@ -133,6 +135,7 @@ impl<C: Codec> Client<C> {
         codec: Box<dyn Fn() -> C>,
         handler: Box<dyn Fn() -> Box<dyn Handler>>,
         inbox: Option<Arc<Inbox>>,
+        closed: Arc<AtomicBool>,
     ) -> Rc<Self> {
         let matching = codec().matching();
         Rc::new_cyclic(|weak| Self {
@@ -143,6 +146,7 @@ impl<C: Codec> Client<C> {
             link: RefCell::new(Link::Down),
             waiting: RefCell::default(),
             inbox,
+            closed,
             outbox: Outbox::default(),
             sleeps: RefCell::default(),
             matching,
@@ -164,11 +168,17 @@ impl<C: Codec> Client<C> {
 
     /// Ends for good: calls fail, waiters see it, the inbox ends.
     pub(super) fn shut(&self) {
+        self.closed.store(true, Ordering::Release);
         let before = self.link.replace(Link::Closed);
         if let Link::Up(session) = before {
+            self.outbox.finish(|payload, kind| match send_on(&session, payload, kind) {
+                Err(FrameSendError::Encode(error)) => Err(error.into()),
+                sent => sent.map_err(|_| ClientSendError::Closed),
+            });
             session.note_closed();
             session.connection().close();
         }
+        self.outbox.finish(|_, _| Err(ClientSendError::Closed));
         self.calls.borrow_mut().fail_all(&CallError::Closed);
         if let Some(inbox) = &self.inbox {
             inbox.end();
@@ -233,12 +243,9 @@ impl<C: Codec> Client<C> {
             Poll::Pending => return Ok(Begun::Wait(ticket)),
         }
         let mut calls = self.calls.borrow_mut();
-        let my_turn = match ticket {
-            Some(ticket) => calls.is_called(ticket) && calls.has_free_number(),
-            None => calls.can_begin(),
-        };
         let deadline = session.connection().now_ms() + timeout.as_millis() as u64 + 1;
-        let begun = if my_turn { calls.begin(context.waker(), deadline, timeout) } else { None };
+        let begun =
+            if calls.can_begin(ticket) { calls.begin(context.waker(), deadline, timeout) } else { None };
         let Some((slot, sequence)) = begun else {
             if calls.is_exhausted() {
                 let reason = "every sequence number is held by a call that was given up and never answered";
@@ -246,6 +253,9 @@ impl<C: Codec> Client<C> {
             }
             return Ok(Begun::Wait(Some(calls.wait(ticket, context.waker()))));
         };
+        if let Some(ticket) = ticket {
+            calls.seated(ticket);
+        }
         if let Err(error) = session.send_with(|codec| codec.request_head(sequence), payload) {
             calls.withdraw(slot);
             return match error {
@@ -254,14 +264,42 @@ impl<C: Codec> Client<C> {
             };
         }
         if deadline < calls.timer_at {
-            calls.timer_at = deadline;
-            session.connection().set_timer(Some(timeout));
+            self.sweep_after(&mut calls, deadline, timeout);
         }
         Ok(Begun::InFlight(slot))
     }
 }
 
-impl<C> Client<C> {
+impl<C: Codec> Client<C> {
+    /// Has the calls looked through once this deadline has come. The connection's own timer is the user's.
+    #[cold]
+    fn sweep_after(&self, calls: &mut Calls, deadline_ms: u64, delay: Duration) {
+        calls.timer_at = deadline_ms;
+        let weak = self.weak.clone();
+        drop(spawn_local(async move {
+            sleep(delay).await;
+            if let Some(client) = weak.upgrade() {
+                client.sweep(deadline_ms);
+            }
+        }));
+    }
+
+    /// Ends the calls whose time is over.
+    fn sweep(&self, deadline_ms: u64) {
+        // Without a connection no call is in flight.
+        let Link::Up(session) = &*self.link.borrow() else { return };
+        let now = session.connection().now_ms();
+        let mut calls = self.calls.borrow_mut();
+        if calls.timer_at == deadline_ms {
+            calls.timer_at = u64::MAX;
+        }
+        let next = calls.expire(now);
+        if let Some(next) = next.filter(|next| *next < calls.timer_at) {
+            let delay = Duration::from_millis(next.saturating_sub(now).max(1));
+            self.sweep_after(&mut calls, next, delay);
+        }
+    }
+
     /// Waits for its turn, but not beyond the call's time.
     fn wait(
         &self,
@@ -289,6 +327,28 @@ impl<C> Client<C> {
     fn drop_sleep(&self, place: usize) {
         let sleep = self.sleeps.borrow_mut().try_remove(place);
         drop(sleep);
+    }
+}
+
+impl<C> Drop for Client<C> {
+    /// Its worker has stopped, if it was not closed before.
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(inbox) = &self.inbox {
+            inbox.end();
+        }
+    }
+}
+
+#[inline]
+fn send_on<C: Codec>(
+    session: &SessionInner<C>,
+    payload: &[u8],
+    kind: SendKind,
+) -> Result<(), FrameSendError> {
+    match kind {
+        SendKind::OneWay => session.send_with(C::one_way_head, payload),
+        SendKind::Raw => session.connection().send(payload).map_err(Into::into),
     }
 }
 

@@ -7,13 +7,14 @@ mod endpoint;
 mod error;
 mod inbox;
 mod local;
+mod object;
 mod outbox;
 mod settings;
 mod wakers;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub use self::call::Call;
 pub use self::error::{CallError, ClientSendError, ConnectError};
 use self::inbox::Inbox;
 use self::local::{LocalClient, SendKind, SendStatus, with_local};
+pub use self::object::ObjectCallError;
 pub use self::settings::Reconnect;
 use self::settings::Settings;
 use crate::frame::Message;
@@ -193,6 +195,8 @@ struct Shared {
     key: usize,
     uri: NetUri,
     inbox: Option<Arc<Inbox>>,
+    /// Closed for good; what is sent from now on is refused.
+    closed: Arc<AtomicBool>,
     /// Bytes on their way from other threads to the worker.
     remote_bytes: AtomicUsize,
     remote_high_water: usize,

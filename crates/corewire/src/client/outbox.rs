@@ -23,6 +23,22 @@ pub(super) struct Outbox {
     pumped: Cell<bool>,
 }
 
+impl Outbox {
+    /// The client closes: what was accepted before is sent now, without waiting for room.
+    pub(super) fn finish(&self, mut send: impl FnMut(&[u8], SendKind) -> Result<(), ClientSendError>) {
+        let queue = self.queue.take();
+        for Item { payload, kind, sent } in queue {
+            report(sent, send(&payload, kind));
+        }
+    }
+}
+
+fn report(sent: oneshot::Sender<Result<(), ClientSendError>>, result: Result<(), ClientSendError>) {
+    if let Err(Err(error)) = sent.send(result) {
+        tracing::warn!(%error, "a message that its sender did not wait for was not sent");
+    }
+}
+
 struct Item {
     payload: Bytes,
     kind: SendKind,
@@ -52,6 +68,10 @@ impl Accepted {
 pub(super) fn send(client: &NetClient, payload: Bytes, kind: SendKind) -> Accepted {
     let shared = &client.shared;
     let (sender, sent) = oneshot::channel();
+    if shared.closed.load(Ordering::Acquire) {
+        // The sender's end is dropped: that means closed.
+        return Accepted { wait: true, sent };
+    }
     let len = payload.len();
     let before = shared.remote_bytes.fetch_add(len, Ordering::Relaxed);
     let wait = before + len > shared.remote_high_water;
@@ -72,21 +92,22 @@ pub(super) fn send(client: &NetClient, payload: Bytes, kind: SendKind) -> Accept
     Accepted { wait, sent }
 }
 
-/// Sends what is queued, in order.
+/// Sends what is queued, in order. A message stays in the queue until it is sent, where [`Outbox::finish`] finds it.
 async fn pump(client: NetClient) {
     let next = || {
         with_local(client.shared.key, |local| {
             let outbox = local.map(LocalClient::outbox)?;
-            let item = outbox.queue.borrow_mut().pop_front();
-            outbox.pumped.set(item.is_some());
-            item
+            let first = outbox.queue.borrow().front().map(|item| (item.payload.clone(), item.kind));
+            outbox.pumped.set(first.is_some());
+            first
         })
     };
-    while let Some(Item { payload, kind, sent }) = next() {
+    while let Some((payload, kind)) = next() {
         let result = Sending { client: &client, payload: &payload, kind, remote: None }.await;
         client.shared.remote_bytes.fetch_sub(payload.len(), Ordering::Relaxed);
-        if let Err(Err(error)) = sent.send(result) {
-            tracing::warn!(%error, "a message that its sender did not wait for was not sent");
+        let item = with_local(client.shared.key, |local| local?.outbox().queue.borrow_mut().pop_front());
+        if let Some(item) = item {
+            report(item.sent, result);
         }
     }
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_runtime::{CloseReason, Handle, Runtime, sleep};
-use futures_channel::oneshot;
 
 use super::registry::{Local, Shared};
+use super::sessions::{GroupSend, Sessions};
+use super::socket_file::SocketFile;
 use super::stats::ServerStats;
 use crate::session::Session;
 
@@ -18,8 +19,11 @@ use crate::session::Session;
 pub struct ServerHandle {
     shared: Arc<Shared>,
     runtime: Handle,
+    sessions: Sessions,
     uri: String,
     addresses: Vec<SocketAddr>,
+    /// Removed when this is dropped.
+    _socket_file: Option<SocketFile>,
     own_runtime: Option<Runtime>,
 }
 
@@ -31,7 +35,7 @@ pub struct ShutdownReport {
     pub sessions: usize,
     /// Sessions that ended by themselves within the deadline.
     pub finished: usize,
-    /// Sessions that were cut at the deadline.
+    /// Sessions that were cut, at the deadline or at their close timeout, whichever came first.
     pub cut: usize,
     /// Bytes that the cut sessions had still to send.
     pub unsent_bytes: usize,
@@ -51,11 +55,13 @@ impl ServerHandle {
     pub(super) const fn new(
         shared: Arc<Shared>,
         runtime: Handle,
+        sessions: Sessions,
         uri: String,
         addresses: Vec<SocketAddr>,
+        socket_file: Option<SocketFile>,
         own_runtime: Option<Runtime>,
     ) -> Self {
-        Self { shared, runtime, uri, addresses, own_runtime }
+        Self { shared, runtime, sessions, uri, addresses, _socket_file: socket_file, own_runtime }
     }
 
     /// Where it listens, with the real port: what a client connects to (for `*`, on this machine).
@@ -78,72 +84,43 @@ impl ServerHandle {
         StatsSource::new(self.shared.clone(), self.runtime.clone()).take()
     }
 
-    /// Sends a message to all sessions, through their codecs.
-    pub fn send_all(&self, payload: impl Into<Bytes>) -> GroupSend {
-        self.send_where(payload, |_| true)
+    /// Its sessions, to send to many of them or to close them. Can be cloned and kept by handlers, which the handle
+    /// cannot: whoever holds it holds the server.
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
-    /// Sends a message to the sessions that the predicate picks, through their codecs.
-    ///
-    /// The predicate is called on the sessions' workers.
+    /// Sends a message to all sessions; see [`Sessions::send_all`].
+    pub fn send_all(&self, payload: impl Into<Bytes>) -> GroupSend {
+        self.sessions.send_all(payload)
+    }
+
+    /// Sends a message to the sessions that the predicate picks; see [`Sessions::send_where`].
     pub fn send_where(
         &self,
         payload: impl Into<Bytes>,
         pick: impl Fn(&Session) -> bool + Clone + Send + 'static,
     ) -> GroupSend {
-        let payload = payload.into();
-        self.each_session(move |session| pick(session) && session.send_bytes(payload.clone()).is_ok())
+        self.sessions.send_where(payload, pick)
     }
 
-    /// Sends bytes past the codec to the sessions that the predicate picks; they are shared, not copied, when they
-    /// are more than a few KiB.
+    /// Sends bytes past the codec to the sessions that the predicate picks; see [`Sessions::send_raw_where`].
     pub fn send_raw_where(
         &self,
         bytes: impl Into<Bytes>,
         pick: impl Fn(&Session) -> bool + Clone + Send + 'static,
     ) -> GroupSend {
-        let bytes = bytes.into();
-        self.each_session(move |session| pick(session) && session.send_raw_bytes(bytes.clone()).is_ok())
+        self.sessions.send_raw_where(bytes, pick)
     }
 
-    /// Sends a message to one session; the result counts 0 if there is no such session.
+    /// Sends a message to one session; see [`Sessions::send_to`].
     pub fn send_to(&self, session: u64, payload: impl Into<Bytes>) -> GroupSend {
-        let payload = payload.into();
-        self.on_each_worker(move |local| {
-            usize::from(local.session(session).is_some_and(|session| session.send(&payload).is_ok()))
-        })
+        self.sessions.send_to(session, payload)
     }
 
-    /// Closes the sessions that the predicate picks, once what was sent to them has left.
+    /// Closes the sessions that the predicate picks; see [`Sessions::close_where`].
     pub fn close_where(&self, pick: impl Fn(&Session) -> bool + Clone + Send + 'static) -> GroupSend {
-        self.each_session(move |session| {
-            let picked = pick(session);
-            if picked {
-                session.close();
-            }
-            picked
-        })
-    }
-
-    fn each_session(&self, call: impl Fn(&Session) -> bool + Clone + Send + 'static) -> GroupSend {
-        self.on_each_worker(move |local| local.listed().iter().filter(|session| call(session)).count())
-    }
-
-    fn on_each_worker(&self, call: impl Fn(&Local) -> usize + Clone + Send + 'static) -> GroupSend {
-        let mut counts = Vec::new();
-        for worker in 0..self.runtime.workers() {
-            let (sender, receiver) = oneshot::channel();
-            let (call, key) = (call.clone(), self.shared.key);
-            let job = move || {
-                let count = Local::find(key).map_or(0, |local| call(&local));
-                // Nobody may want to know.
-                let _ = sender.send(count);
-            };
-            if self.runtime.run_on(worker, job).is_ok() {
-                counts.push(receiver);
-            }
-        }
-        GroupSend { counts }
+        self.sessions.close_where(pick)
     }
 
     /// Stops accepting, lets sessions finish what they have to send (and their tasks what they do), cuts at the
@@ -152,31 +129,38 @@ impl ServerHandle {
     pub fn shutdown(mut self, deadline: Duration) -> ShutdownReport {
         let until = Instant::now() + deadline;
         let key = self.shared.key;
-        let sessions = self.shared.live();
+        let (sessions, cut_before) = (self.shared.live(), self.shared.cut());
         crate::wait(
-            self.on_each_worker(|local| {
-                drop(local.listeners.take());
-                for session in local.all() {
-                    session.connection().shut_down();
-                }
-                0
-            })
-            .done(),
+            self.sessions
+                .on_each_worker(|local| {
+                    local.shutting_down.set(true);
+                    drop(local.listeners.take());
+                    for session in local.all() {
+                        session.connection().shut_down();
+                    }
+                    0
+                })
+                .done(),
         );
         self.shared.wait_until_empty(until);
-        let cut = self.shared.live();
-        let unsent_bytes = crate::wait(
-            self.on_each_worker(|local| {
-                let mut unsent = 0;
-                for session in local.all() {
-                    unsent += session.queued();
-                    session.connection().abort(CloseReason::Shutdown);
-                }
-                unsent
-            })
-            .done(),
+        let cut_now = self.shared.live();
+        let unsent_now = crate::wait(
+            self.sessions
+                .on_each_worker(|local| {
+                    let mut unsent = 0;
+                    for session in local.all() {
+                        unsent += session.queued();
+                        session.connection().abort(CloseReason::Shutdown);
+                    }
+                    unsent
+                })
+                .done(),
         );
+        let (cut, unsent) = self.shared.cut();
         self.stop(key);
+        // Those whose close timeout was shorter than the deadline count as well.
+        let cut = cut_now + (cut - cut_before.0);
+        let unsent_bytes = unsent_now + (unsent - cut_before.1);
         ShutdownReport { sessions, finished: sessions - cut.min(sessions), cut, unsent_bytes }
     }
 
@@ -199,24 +183,6 @@ impl ServerHandle {
 impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.stop(self.shared.key);
-    }
-}
-
-/// How many sessions something reached. It happens whether or not it is awaited.
-#[derive(Debug)]
-pub struct GroupSend {
-    counts: Vec<oneshot::Receiver<usize>>,
-}
-
-impl GroupSend {
-    /// Waits until all workers have done it, and tells how many sessions it was.
-    pub async fn done(self) -> usize {
-        let mut sum = 0;
-        for count in self.counts {
-            // A worker that has stopped has no sessions.
-            sum += count.await.unwrap_or(0);
-        }
-        sum
     }
 }
 

@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
 use corewire_driver::Socket;
-use corewire_driver::net::{ListenOptions, StreamOptions, listen_tcp, listen_unix};
+use corewire_driver::net::{ListenOptions, StreamOptions, listen_tcp};
 use corewire_runtime::{AfterAccept, Connection, Handle, Listener, Protocol, SpawnError};
 
 use super::error::ServerError;
 use super::handle::{ServerHandle, StatsSource};
 use super::registry::{Local, Seat, Shared};
 use super::settings::{Endpoints, Placement, Settings};
+use super::socket_file::{self, SocketFile};
 
 /// Makes what serves one connection.
 struct Factory<M> {
@@ -52,8 +53,16 @@ pub(super) fn start<P: Protocol>(
         placement,
         runtime: runtime.clone(),
     });
-    let server =
-        ServerHandle::new(shared.clone(), runtime.clone(), bound.uri, bound.addresses, settings.own_runtime);
+    settings.sessions.begin(shared.clone(), runtime.clone());
+    let server = ServerHandle::new(
+        shared.clone(),
+        runtime.clone(),
+        settings.sessions,
+        bound.uri,
+        bound.addresses,
+        bound.socket_file,
+        settings.own_runtime,
+    );
     install(runtime, &factory, bound.sockets)?;
     if let Some(line) = settings.stats_line {
         let source = StatsSource::new(shared, runtime.clone());
@@ -139,7 +148,9 @@ where
     }
 
     fn open(&self, seat: Seat, socket: Socket) {
-        let Some(local) = Local::find(self.shared.key) else { return };
+        let Some(local) = Local::find(self.shared.key).filter(|local| !local.shutting_down.get()) else {
+            return;
+        };
         let options = Rc::clone(&local.options);
         let id = seat.id;
         let opened = self
@@ -155,6 +166,7 @@ where
 struct Bound {
     uri: String,
     addresses: Vec<SocketAddr>,
+    socket_file: Option<SocketFile>,
     /// One list for each worker that listens.
     sockets: Vec<Vec<Socket>>,
 }
@@ -165,8 +177,14 @@ fn bind(endpoints: &Endpoints, settings: &Settings, workers: usize) -> Result<Bo
     options.receive_buffer_size = settings.stream.receive_buffer_size;
     match endpoints {
         Endpoints::Unix(path) => {
-            let socket = listen_unix(path, &options).map_err(|source| failed(path.display(), source))?;
-            Ok(Bound { uri: unix_uri(path), addresses: Vec::new(), sockets: vec![vec![socket]] })
+            let socket =
+                socket_file::listen(path, &options).map_err(|source| failed(path.display(), source))?;
+            Ok(Bound {
+                uri: unix_uri(path),
+                addresses: Vec::new(),
+                socket_file: SocketFile::of(path),
+                sockets: vec![vec![socket]],
+            })
         }
         Endpoints::Tcp(addresses, any) => {
             options.reuse_port = workers > 1;
@@ -210,7 +228,7 @@ fn bind_tcp(
         return Err(failed("any address", io::ErrorKind::AddrNotAvailable.into()));
     };
     let uri = if any { format!("tcp://*:{}", first.port()) } else { format!("tcp://{first}") };
-    Ok(Bound { uri, addresses, sockets })
+    Ok(Bound { uri, addresses, socket_file: None, sockets })
 }
 
 /// With `SO_REUSEPORT` the kernel would let two servers share a port without a word: first make sure that nobody

@@ -5,7 +5,9 @@ mod handle;
 mod listen;
 mod protocol;
 mod registry;
+mod sessions;
 mod settings;
+mod socket_file;
 mod stats;
 mod task;
 
@@ -19,9 +21,10 @@ use corewire_proto::codec::{Codec, RawCodec};
 use corewire_runtime::{Builder, ConnectionOptions, Handle, Protocol, Runtime};
 
 pub use self::error::ServerError;
-pub use self::handle::{GroupSend, ServerHandle, ShutdownReport};
+pub use self::handle::{ServerHandle, ShutdownReport};
 pub use self::protocol::ProtocolServer;
 use self::registry::{Listed, Local, Seat};
+pub use self::sessions::{GroupSend, Sessions};
 pub use self::settings::Placement;
 pub(crate) use self::settings::unix_path;
 use self::settings::{Address, Settings, StatsLine};
@@ -55,6 +58,7 @@ pub struct NetServer<C = fn() -> RawCodec, H = fn() -> Ignore> {
 impl NetServer {
     /// A server that listens on a URI such as `tcp://127.0.0.1:7777`, `tcp://*:7777` (all addresses, IPv4 and IPv6),
     /// `tcp://[::1]:7777` or `unix:///run/echo.sock`. Port 0: the system chooses, and all addresses get the same.
+    /// The file of a Unix-domain socket goes when the server does; one that a dead server left behind is replaced.
     ///
     /// What is wrong with the URI is said by [`start`](NetServer::start).
     pub fn bind(uri: impl Into<String>) -> Self {
@@ -164,6 +168,11 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
+    /// The sessions that it will have, for handlers that send to others than their own.
+    pub fn sessions(&self) -> Sessions {
+        self.settings.sessions.clone()
+    }
+
     /// Sessions at the most; default 1,000,000.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections;
@@ -261,7 +270,10 @@ fn framed<C: Codec, H: Handler>(
     codec: impl Fn() -> C + Send + Sync + 'static,
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> impl Fn(Rc<Local>, Seat) -> Framed<C, Listed<H>> + Send + Sync + 'static {
-    move |local, seat| Framed::new(seat.id, codec(), Listed::new(handler(), local, seat))
+    move |local, seat| {
+        let (id, listed) = (seat.id, Listed::new(handler(), local, seat));
+        Framed::new(id, codec(), listed)
+    }
 }
 
 impl Settings {

@@ -117,6 +117,7 @@ impl<P: Protocol> Protocol for ListedProtocol<P> {
 
     fn on_closed(&mut self, connection: &Connection, reason: &CloseReason) {
         tracing::debug!(session = self.seat.id, %reason, "session over");
+        self.local.shared.note_end(reason);
         if let Some((place, session)) = self.entry.take() {
             self.local.unlist(place, &session);
         }

@@ -1,6 +1,6 @@
 //! The sessions of a server: counted by all workers, listed by each for its own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,6 +27,9 @@ pub(super) struct Shared {
     most: AtomicUsize,
     pub(super) opened: AtomicU64,
     pub(super) refused: AtomicU64,
+    /// Sessions that closed without having sent all that was queued, and the bytes left.
+    cut: AtomicUsize,
+    cut_bytes: AtomicUsize,
     /// Sessions by worker, for placement.
     pub(super) by_worker: Vec<AtomicUsize>,
     pub(super) next_worker: AtomicUsize,
@@ -52,6 +55,8 @@ impl Shared {
             most: AtomicUsize::new(0),
             opened: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            cut: AtomicUsize::new(0),
+            cut_bytes: AtomicUsize::new(0),
             by_worker: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
             next_worker: AtomicUsize::new(0),
             last_one: Mutex::new(()),
@@ -89,6 +94,18 @@ impl Shared {
         }
     }
 
+    /// How many sessions the close timeout has cut until now, and how many bytes it cost them.
+    pub(super) fn cut(&self) -> (usize, usize) {
+        (self.cut.load(Ordering::Relaxed), self.cut_bytes.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn note_end(&self, reason: &CloseReason) {
+        if let CloseReason::CloseTimeout { unsent, .. } = reason {
+            self.cut.fetch_add(1, Ordering::Relaxed);
+            self.cut_bytes.fetch_add(*unsent, Ordering::Relaxed);
+        }
+    }
+
     /// Waits until no session is left; gives up at the deadline.
     pub(super) fn wait_until_empty(&self, deadline: Instant) {
         let mut guard = self.last_one.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,6 +140,8 @@ pub(super) struct Local {
     pub(super) shared: Arc<Shared>,
     pub(super) options: Rc<ConnectionOptions>,
     pub(super) listeners: RefCell<Vec<Listener>>,
+    /// Takes no more sessions: those that another worker accepted and handed over just now.
+    pub(super) shutting_down: Cell<bool>,
     sessions: RefCell<Slab<Session>>,
     by_id: RefCell<HashMap<u64, usize>>,
 }
@@ -138,6 +157,7 @@ impl Local {
             options: Rc::new(shared.options.clone()),
             shared,
             listeners: RefCell::default(),
+            shutting_down: Cell::default(),
             sessions: RefCell::default(),
             by_id: RefCell::default(),
         });
@@ -236,6 +256,7 @@ impl<H: Handler> Handler for Listed<H> {
 
     fn on_close(&mut self, session: &Session, reason: &CloseReason) {
         tracing::debug!(session = session.id(), %reason, "session over");
+        self.local.shared.note_end(reason);
         if let Some(place) = self.place.take() {
             self.local.unlist(place, session);
         }

@@ -10,6 +10,7 @@ use corewire_driver::net::StreamOptions;
 use corewire_runtime::{Builder, ConnectionOptions, Runtime};
 
 use super::error::ServerError;
+use super::sessions::Sessions;
 use crate::uri::{Host, NetUri, Scheme, UriError};
 
 /// Which worker serves an accepted connection.
@@ -60,6 +61,7 @@ pub(super) struct Settings {
     pub(super) receive_block_size: Option<usize>,
     pub(super) placement: Placement,
     pub(super) session_table: bool,
+    pub(super) sessions: Sessions,
     pub(super) max_connections: usize,
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
@@ -79,6 +81,7 @@ impl Settings {
             receive_block_size: None,
             placement: Placement::default(),
             session_table: true,
+            sessions: Sessions::default(),
             max_connections: 1_000_000,
             connection,
             stream: StreamOptions::default(),

@@ -1,6 +1,6 @@
 //! The end of a log, and what is added to it, over a server stream; the client is a tokio program.
 //!
-//! `cargo run --example tail -- FILE`, and append to the file.
+//! `cargo run --example rpc_tail -- FILE`, and append to the file.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! A file upload over a client stream, with progress: `cargo run --example upload -- FILE`.
+//! A file upload over a client stream, with progress: `cargo run --example rpc_upload -- FILE`.
 
 use std::error::Error;
 use std::io::Read;

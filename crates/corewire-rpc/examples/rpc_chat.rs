@@ -1,6 +1,6 @@
 //! A chat room: each client talks on a bidi call, and hears what everybody says.
 //!
-//! `cargo run --example chat -- serve`, then in other terminals `cargo run --example chat -- ann`, and type.
+//! `cargo run --example rpc_chat -- serve`, then in other terminals `cargo run --example chat -- ann`, and type.
 
 use std::collections::HashMap;
 use std::error::Error;

@@ -1,0 +1,174 @@
+//! Connections that are lost, and clients that come back.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use corewire::client::{ClientSendError, Reconnect};
+use corewire::{CallError, ClientBuilder, NetServer, StandardCodec};
+
+use crate::common::*;
+
+fn quickly() -> Reconnect {
+    let mut reconnect = Reconnect::default();
+    reconnect.initial = Duration::from_millis(1);
+    reconnect.max = Duration::from_millis(5);
+    reconnect
+}
+
+fn builder(uri: &str) -> ClientBuilder<fn() -> StandardCodec> {
+    client_of(uri).reconnect(quickly())
+}
+
+fn address(server: &RawServer) -> SocketAddr {
+    server.listener.local_addr().unwrap()
+}
+
+#[test]
+fn a_client_finds_its_server_again_on_the_same_port() {
+    let mut server = standard_echo();
+    let uri = server.uri().to_owned();
+    let client = builder(&uri).connect_blocking().unwrap();
+    for round in 0..5_u8 {
+        assert_eq!(wait(client.request(&[round])).unwrap(), [round][..]);
+        drop(server);
+        server =
+            NetServer::bind(&uri).codec(StandardCodec::default).handler(echo).workers(1).start().unwrap();
+        // The loss may be noticed with the first call.
+        let reply = loop {
+            match wait(client.request(b"again")) {
+                Err(CallError::ConnectionLost(_)) => {}
+                reply => break reply,
+            }
+        };
+        assert_eq!(reply.unwrap(), &b"again"[..]);
+    }
+}
+
+#[test]
+fn what_is_sent_while_the_connection_is_down_waits_and_arrives_in_order() {
+    let server = RawServer::new();
+    let client = builder(&server.uri).connect_blocking().unwrap();
+    let address = address(&server);
+    let peer = server.accept();
+    let mut call = client.request(b"lost");
+    assert!(poll_once(&mut call).is_pending());
+    let mut peer_reads = peer;
+    assert_eq!(read_srmp(&mut peer_reads).2, b"lost");
+    drop(server);
+    drop(peer_reads);
+    assert!(matches!(wait(call), Err(CallError::ConnectionLost(_))));
+    for at in 0..100_u8 {
+        wait(client.send(&[at])).unwrap();
+    }
+    let mut call = client.request(b"a call too");
+    assert!(poll_once(&mut call).is_pending());
+    let again = TcpListener::bind(address).unwrap();
+    let mut peer = patient(again.accept().unwrap().0);
+    let (mut messages, mut sequence) = (Vec::new(), None);
+    while messages.len() < 100 || sequence.is_none() {
+        let (flag, number, payload) = read_srmp(&mut peer);
+        match flag {
+            0x41 => messages.extend(payload),
+            _ => sequence = Some((number, payload)),
+        }
+    }
+    assert_eq!(messages, (0..100).collect::<Vec<u8>>());
+    let (number, payload) = sequence.unwrap();
+    assert_eq!(payload, b"a call too");
+    peer.write_all(&srmp(0x81, number, b"yes")).unwrap();
+    assert_eq!(wait(call).unwrap(), &b"yes"[..]);
+}
+
+#[test]
+fn a_call_times_out_while_there_is_no_connection() {
+    let server = RawServer::new();
+    let client = builder(&server.uri).inbox(1).connect_blocking().unwrap();
+    drop(server.accept());
+    let kept = server.listener;
+    drop(kept);
+    let timeout = Duration::from_millis(30);
+    let error = loop {
+        // Until the loss is known here, it is that.
+        match wait(client.request(b"x").timeout(timeout)).unwrap_err() {
+            CallError::ConnectionLost(_) => {}
+            error => break error,
+        }
+    };
+    assert_eq!(error, CallError::TimedOut(timeout));
+}
+
+#[test]
+fn after_its_attempts_a_client_closes() {
+    let server = RawServer::new();
+    let mut reconnect = quickly();
+    reconnect.attempts_max = Some(3);
+    let client = client_of(&server.uri).reconnect(reconnect).inbox(1).connect_blocking().unwrap();
+    let peer = server.accept();
+    drop(server);
+    drop(peer);
+    assert_eq!(wait(client.recv()), None, "the inbox ends with the client");
+    assert_eq!(wait(client.request(b"x")), Err(CallError::Closed));
+}
+
+#[test]
+fn what_waits_for_a_connection_fails_when_the_attempts_are_over() {
+    let server = RawServer::new();
+    let mut reconnect = quickly();
+    reconnect.attempts_max = Some(20);
+    let client = client_of(&server.uri).reconnect(reconnect).connect_blocking().unwrap();
+    let peer = server.accept();
+    drop(server);
+    drop(peer);
+    let error = loop {
+        match wait(client.request(b"x")).unwrap_err() {
+            CallError::ConnectionLost(_) => {}
+            error => break error,
+        }
+    };
+    assert_eq!(error, CallError::Closed);
+}
+
+#[test]
+fn without_reconnecting_a_client_ends_with_its_connection() {
+    let server = RawServer::new();
+    let client = client_of(&server.uri).no_reconnect().inbox(1).connect_blocking().unwrap();
+    let mut peer = server.accept();
+    let mut call = client.request(b"pending");
+    assert!(poll_once(&mut call).is_pending());
+    read_srmp(&mut peer);
+    drop(peer);
+    assert!(matches!(wait(call), Err(CallError::ConnectionLost(_))));
+    assert_eq!(wait(client.recv()), None);
+    assert_eq!(wait(client.request(b"x")), Err(CallError::Closed));
+    assert_eq!(wait(client.send(b"x")), Err(ClientSendError::Closed));
+    server.listener.set_nonblocking(true).unwrap();
+    assert_eq!(server.listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_client_that_is_dropped_while_down_stops_trying() {
+    let server = RawServer::new();
+    let client = builder(&server.uri).inbox(1).connect_blocking().unwrap();
+    let address = address(&server);
+    let peer = server.accept();
+    drop(server);
+    drop(peer);
+    // Down: a call waits.
+    let timeout = Duration::from_millis(20);
+    while wait(client.request(b"x").timeout(timeout)) != Err(CallError::TimedOut(timeout)) {}
+    let worker = client.worker().clone();
+    drop(client);
+    let (sender, gone) = events();
+    worker.run(move || sender.send(()).unwrap()).unwrap();
+    gone.next();
+    let again = TcpListener::bind(address).unwrap();
+    again.set_nonblocking(true).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    // At most the attempt that was under way, which is given up at once.
+    if let Ok((peer, _)) = again.accept() {
+        peer.set_nonblocking(false).unwrap();
+        assert_eq!(read_to_end(&mut patient(peer)), b"");
+    }
+    assert!(again.accept().is_err());
+}
