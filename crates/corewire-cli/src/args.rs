@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::lists::{Counts, Cpus, count, counts, cpus, duration};
+use crate::lists::{Counts, Cpus, count, counts, cpus, duration, receive_buffer};
 
 /// Serve, load and measure network services.
 ///
@@ -104,6 +104,9 @@ pub(crate) struct ServeArgs {
     /// The driver
     #[arg(long, default_value = "auto")]
     pub(crate) driver: Driver,
+    /// Bytes of the block that each worker receives into, such as 64K [default: the library's, 640K]
+    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
+    pub(crate) receive_buffer: Option<usize>,
     /// Most connections at a time [default: what the limit on open files allows]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) connections: Option<usize>,
@@ -204,6 +207,9 @@ pub(crate) struct LoadArgs {
     /// The driver
     #[arg(long, default_value = "auto")]
     pub(crate) driver: Driver,
+    /// Bytes of the block that each worker receives into, such as 64K [default: the library's, 640K]
+    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
+    pub(crate) receive_buffer: Option<usize>,
     /// Also write the result as a JSON array of one row
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -299,7 +305,7 @@ pub(crate) enum Baseline {
 /// limit is a bare epoll loop that moves the same bytes with no framing and no work per message.
 ///
 /// Figures are medians. `msg/s` counts messages completed (echo, standard, length-field), arrived (receive) or
-/// handed to the kernel (send). `Mbit/s` is headers and payload in one direction. `srv ns` and `cli ns` are CPU
+/// handed to the kernel (send). `Mbit/s` is headers and payload in one direction. `srv ns` is CPU
 /// time of the whole process per message; `heap B` is the heap bytes that both processes asked for per message.
 /// Latencies are in µs; at window 1 each message is timed, at larger windows one in 64 of a connection, so that the
 /// clock does not become the work. `share` is the median of the ratios of neighbouring runs to the limit.
@@ -334,6 +340,9 @@ pub(crate) struct BenchArgs {
     /// Measurements of each row [default: 3]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) repeats: Option<usize>,
+    /// Bytes of the block that the server receives into, such as 64K [default: the library's, 640K]
+    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
+    pub(crate) receive_buffer: Option<usize>,
     /// Core of the server process [default: the first this process may use]
     #[arg(long, value_name = "CORE")]
     pub(crate) server_cpu: Option<usize>,
@@ -362,6 +371,7 @@ impl BenchArgs {
             duration: None,
             warmup: None,
             repeats: None,
+            receive_buffer: None,
             server_cpu: None,
             load_cpu: None,
             baseline: None,

@@ -20,6 +20,14 @@ pub(crate) fn counts(text: &str) -> Result<Counts, String> {
     Ok(Counts(values))
 }
 
+/// For clap: the size of a receive block, which the library wants to be 64 KiB to 1 GiB.
+pub(crate) fn receive_buffer(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        bytes @ 0x1_0000..=0x4000_0000 => Ok(bytes),
+        _ => Err(format!("{text:?} is out of range: 64K to 1024M")),
+    }
+}
+
 /// For clap: one whole number of at least 1, perhaps with a `K` or `M`.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     let text = text.trim();

@@ -81,7 +81,10 @@ impl Driver {
             DriverKind::Epoll => Self::readiness(config),
             DriverKind::Uring => Self::uring(config),
             DriverKind::Auto => match probe().choice() {
-                Backend::Readiness => Self::readiness(config),
+                Backend::Readiness => {
+                    tracing::info!("{}", probe());
+                    Self::readiness(config)
+                }
                 Backend::Uring => Self::uring(config).or_else(|error| {
                     tracing::warn!(%error, "io_uring answered the probe but not the worker; using readiness");
                     Self::readiness(config)

@@ -16,7 +16,7 @@
 //!     .start()?;
 //!
 //! // A client can be used from any thread and any executor; here from a plain thread.
-//! let client = NetUri::parse(&server.uri().to_string())?.client().codec(StandardCodec::default);
+//! let client = NetUri::parse(server.uri())?.client().codec(StandardCodec::default);
 //! let client = client.connect_blocking()?;
 //! let reply = corewire::wait(client.request(b"hello"))?;
 //! assert_eq!(&reply[..], b"hello");

@@ -62,7 +62,7 @@ pub(crate) struct Cores {
 /// Measures one cell once.
 pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Result<Measured, Failure> {
     let mut server =
-        Process::start("server", &server_arguments(cell, side, cores), side.foreign_variables())?;
+        Process::start("server", &server_arguments(cell, side, cores, pace), side.foreign_variables())?;
     let uri = server.line_after("listening on ", START_TIMEOUT)?;
     let empty = server.snapshot()?;
     let mut load =
@@ -197,7 +197,7 @@ fn poll(
     }
 }
 
-fn server_arguments(cell: &Cell, side: Side, cores: Cores) -> Vec<String> {
+fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<String> {
     let kind = if cell.workload.is_echoed() { "echo" } else { "sink" };
     let cpu = cores.server.to_string();
     let common = ["--listen", "tcp://127.0.0.1:0", "--control", "--cpus", &cpu];
@@ -213,7 +213,11 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores) -> Vec<String> {
                 _ => "none",
             };
             let lead = ["serve", kind, "--codec", codec, "--driver", driver.name(), "--threads", "1"];
-            strings(&lead, &common)
+            let mut arguments = strings(&lead, &common);
+            if let Some(bytes) = pace.receive_buffer {
+                arguments.extend(["--receive-buffer".to_owned(), bytes.to_string()]);
+            }
+            arguments
         }
     }
 }
@@ -323,11 +327,24 @@ mod tests {
         assert_eq!(discrepancy(&ECHO, &load, &server).0, 1);
     }
 
+    const PACE: Pace =
+        Pace { warmup: Duration::ZERO, duration: Duration::ZERO, repeats: 1, receive_buffer: Some(65_536) };
+
+    #[test]
+    fn a_receive_buffer_is_a_setting_of_our_server_alone() {
+        let cores = Cores { server: 0, load: 1 };
+        let ours = server_arguments(&ECHO, Side::Ours(Driver::Auto), cores, &PACE).join(" ");
+        assert!(ours.contains("--receive-buffer 65536"));
+        let limit = server_arguments(&ECHO, Side::Limit, cores, &PACE).join(" ");
+        assert!(!limit.contains("--receive-buffer"));
+    }
+
     #[test]
     fn the_limit_and_ours_are_bound_to_the_same_cores() {
         let cores = Cores { server: 3, load: 5 };
         for side in [Side::Limit, Side::Ours(Driver::Auto)] {
-            let server = server_arguments(&ECHO, side, cores).join(" ");
+            let pace = Pace { receive_buffer: None, ..PACE };
+            let server = server_arguments(&ECHO, side, cores, &pace).join(" ");
             let load = load_arguments(&ECHO, side, cores, "tcp://127.0.0.1:1").join(" ");
             assert!(server.contains("--cpus 3") && load.contains("--cpus 5"), "{server} / {load}");
         }

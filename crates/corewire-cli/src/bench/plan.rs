@@ -78,12 +78,14 @@ impl Cell {
     }
 }
 
-/// How long and how often each cell is measured.
+/// How long, how often and with which settings each cell is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pace {
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
     pub(crate) repeats: usize,
+    /// The size of our server's receive block, if not the library's own.
+    pub(crate) receive_buffer: Option<usize>,
 }
 
 /// One cell and the drivers that are measured in it, in turn, against the same runs of the limit.
@@ -128,6 +130,7 @@ pub(crate) fn pace(args: &BenchArgs) -> Pace {
         warmup: args.warmup.unwrap_or(Duration::from_millis(warmup)),
         duration: args.duration.unwrap_or(Duration::from_millis(duration)),
         repeats: args.repeats.unwrap_or(repeats),
+        receive_buffer: args.receive_buffer,
     }
 }
 

@@ -159,7 +159,12 @@ mod tests {
 
     fn row(ours: &[f64], limits: &[f64]) -> Row {
         let cell = Cell { workload: Workload::Echo, connections: 1000, window: 1, size: 32, batch: 1 };
-        let pace = Pace { warmup: Duration::ZERO, duration: Duration::from_millis(500), repeats: ours.len() };
+        let pace = Pace {
+            warmup: Duration::ZERO,
+            duration: Duration::from_millis(500),
+            repeats: ours.len(),
+            receive_buffer: None,
+        };
         let all = |rates: &[f64]| rates.iter().copied().map(measured).collect::<Vec<_>>();
         Row::new(&cell, &pace, &all(ours), &all(limits))
     }
@@ -206,7 +211,12 @@ mod tests {
         bad.errors = 3;
         bad.first_error = Some("lost".into());
         let cell = Cell { workload: Workload::Echo, connections: 1, window: 1, size: 32, batch: 1 };
-        let pace = Pace { warmup: Duration::ZERO, duration: Duration::from_secs(1), repeats: 1 };
+        let pace = Pace {
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(1),
+            repeats: 1,
+            receive_buffer: None,
+        };
         let row = Row::new(&cell, &pace, &[measured(1.0)], &[bad]);
         assert_eq!((row.errors, row.first_error.as_deref()), (3, Some("lost")));
     }
@@ -214,7 +224,12 @@ mod tests {
     #[test]
     fn a_cell_that_failed_is_a_row_with_an_error() {
         let cell = Cell { workload: Workload::Echo, connections: 7, window: 1, size: 32, batch: 1 };
-        let pace = Pace { warmup: Duration::ZERO, duration: Duration::from_secs(1), repeats: 1 };
+        let pace = Pace {
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(1),
+            repeats: 1,
+            receive_buffer: None,
+        };
         let row = Row::failed(&cell, "uring", &pace, "the server process ended early");
         assert_eq!((row.errors, row.connections, row.share_of_limit), (1, 7, None));
         assert_eq!(row.first_error.as_deref(), Some("the server process ended early"));

@@ -26,6 +26,9 @@ pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
     if !cpus.is_empty() {
         builder = builder.cpus(cpus);
     }
+    if let Some(bytes) = args.receive_buffer {
+        builder = builder.receive_block_size(bytes);
+    }
     let runtime = builder.build().map_err(|error| Failure::Library(error.to_string()))?;
     let shared = Arc::new(Shared::new(workers));
     let payload = payload_size(args.kind, args.size)?;

@@ -34,6 +34,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         CodecKind::Standard => start(args, StandardCodec::default),
         CodecKind::LengthField => start(args, LengthFieldCodec::default),
     }?;
+    if args.driver == Driver::Auto && probe().uring.is_err() {
+        eprintln!("corewire: {}", probe());
+    }
     println!("listening on {}", server.uri());
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
     let Some(mut signals) = signals else {
@@ -75,6 +78,9 @@ fn settings<C, H>(args: &ServeArgs, server: NetServer<C, H>) -> NetServer<C, H> 
     }
     if !cpus.is_empty() {
         server = server.cpus(cpus);
+    }
+    if let Some(bytes) = args.receive_buffer {
+        server = server.receive_buffer_size(bytes);
     }
     if let Some(period) = args.stats {
         server = server.stats_line(period, |line| eprintln!("{line}"));

@@ -79,6 +79,10 @@ impl SendQueue {
 
     #[cold]
     fn grow(&mut self, more: usize, pool: &mut BufferPool) {
+        self.tail.drain(..std::mem::take(&mut self.tail_sent));
+        if self.tail.capacity() - self.tail.len() >= more {
+            return;
+        }
         let needed = self.tail.len() + more;
         let mut larger = pool.take(self.class.max(BufferPool::class_of(needed)));
         larger.reserve_exact(needed);
@@ -102,16 +106,21 @@ impl SendQueue {
         }
     }
 
-    /// Puts the front of the queue into `slices`; says how many were filled and how many bytes they hold.
+    /// Puts the front of the queue, up to `most` bytes, into `slices`; says how many were filled and how many bytes
+    /// they hold.
     #[inline]
-    pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> (usize, usize) {
+    pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX], most: usize) -> (usize, usize) {
         let (mut count, mut total) = (0, 0);
         let tail = &self.tail[self.tail_sent..];
         let parts = self.segments.iter().map(Segment::unsent).chain((!tail.is_empty()).then_some(tail));
         for part in parts.take(SLICES_MAX) {
+            let part = &part[..part.len().min(most - total)];
             slices[count] = IoSlice::new(part);
             count += 1;
             total += part.len();
+            if total == most {
+                break;
+            }
         }
         (count, total)
     }
@@ -214,7 +223,7 @@ mod tests {
 
     fn contents(queue: &SendQueue) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (count, total) = queue.fill(&mut slices);
+        let (count, total) = queue.fill(&mut slices, usize::MAX);
         let bytes: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
         assert_eq!(bytes.len(), total);
         bytes
@@ -243,6 +252,34 @@ mod tests {
             step = step * 3 + 1;
         }
         assert_eq!(contents(&queue), b"");
+    }
+
+    #[test]
+    fn the_front_can_be_taken_up_to_a_size() {
+        let pool = &mut BufferPool::new();
+        let mut queue = SendQueue::default();
+        queue.push_slice(&[1; 100], pool);
+        queue.push_bytes(Bytes::from(vec![2; SHARED_MIN]), pool);
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        for (most, count) in [(1, 1), (100, 1), (101, 2), (100 + SHARED_MIN, 2)] {
+            assert_eq!(queue.fill(&mut slices, most), (count, most));
+        }
+        assert_eq!(queue.fill(&mut slices, usize::MAX), (2, 100 + SHARED_MIN));
+    }
+
+    #[test]
+    fn a_queue_that_is_never_empty_keeps_its_memory_small() {
+        let pool = &mut BufferPool::new();
+        let mut queue = SendQueue::default();
+        for round in 0..10_000_u32 {
+            queue.push_slice(&round.to_le_bytes().repeat(8), pool);
+            if queue.len() > 1000 {
+                queue.advance(queue.len() - 53, pool);
+            }
+        }
+        assert!(queue.tail.capacity() <= 2048, "{}", queue.tail.capacity());
+        let end = contents(&queue);
+        assert_eq!(end[end.len() - 4..], 9_999_u32.to_le_bytes());
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(crate) struct Conn {
     pub(crate) out: SendQueue,
     /// Up to this many bytes the queue may grow without a flush or a pause: the least of its marks.
     pub(crate) append_max: usize,
+    /// Bytes handed to the kernel in the tick of this number.
+    pub(crate) burst: usize,
+    pub(crate) burst_tick: u64,
     /// A connect is under way: what is sent waits for it.
     pub(crate) connecting: bool,
     /// In the worker's list of connections to flush.
@@ -64,6 +67,8 @@ impl Conn {
             append_max: FLUSH_AT.min(options.high_water.saturating_sub(1)),
             options,
             out: SendQueue::default(),
+            burst: 0,
+            burst_tick: 0,
             connecting,
             dirty: false,
             blocked: false,

@@ -103,8 +103,6 @@ pub(crate) struct Core {
     /// Wakers of the tasks that live, so that shutdown can drop them here, where they belong.
     pub(crate) tasks: RefCell<Slab<Waker>>,
     pub(crate) counters: Counters,
-    /// Bytes that this tick's tasks have sent before its end; bounds what one task sends in a turn.
-    pub(crate) sent_in_tick: Cell<usize>,
     pub(crate) stop: Cell<bool>,
     now_ms: Cell<u64>,
     epoch: Instant,
@@ -146,7 +144,6 @@ impl Core {
             ready: RefCell::default(),
             tasks: RefCell::default(),
             counters: Counters::default(),
-            sent_in_tick: Cell::new(0),
             stop: Cell::new(false),
             now_ms: Cell::new(0),
             epoch: Instant::now(),

@@ -15,12 +15,14 @@ use crate::stats::Counters;
 /// way: copying it to a queue would cost a tenth of the whole exchange.
 const WRITE_THROUGH_MIN: usize = 16 * 1024;
 
-/// A queue is flushed, while it is in cache, before it exceeds what one TCP segment of the loopback device (and of
-/// segmentation offload) holds: 64 KiB less the headers. A few bytes more would travel in a segment of their own.
+/// A queue that grows to this size within a tick is flushed at once, while it is in cache, in pieces of just this size:
+/// what one TCP segment of the loopback device (and of segmentation offload) holds, 64 KiB less the headers. A few
+/// bytes more would travel in a segment of their own.
 pub(crate) const FLUSH_AT: usize = 65_483;
 
-/// What tasks may send in one tick before they are made to let others have a turn.
-const SENT_IN_TICK_MAX: usize = 1 << 20;
+/// What tasks may send on one connection in one tick before they are made to let others have a turn: enough for the
+/// kernel to be busy with, little enough for the peer to find it in cache.
+const BURST_MAX: usize = 2 * FLUSH_AT;
 
 impl Core {
     #[inline]
@@ -42,9 +44,7 @@ impl Core {
         if total >= WRITE_THROUGH_MIN && !conn.is_stuck() {
             return self.write_through(conn, parts);
         }
-        self.make_way(conn, total);
-        let pool = &mut *self.pool.borrow_mut();
-        conn.out.reserve(total, pool);
+        conn.out.reserve(total, &mut self.pool.borrow_mut());
         for part in parts {
             conn.out.append(part);
         }
@@ -60,13 +60,13 @@ impl Core {
         parts: [&[u8]; 3],
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        if self.sent_in_tick.get() >= SENT_IN_TICK_MAX {
-            return self.wait_for_next_tick(context);
-        }
         let mut conns = self.conns.borrow_mut();
         let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
+        if self.has_had_its_turn(conn) {
+            return self.wait_for_next_tick(context);
+        }
         if append_to_dirty(conn, parts) {
             return Poll::Ready(Ok(()));
         }
@@ -75,6 +75,22 @@ impl Core {
             return Poll::Pending;
         }
         Poll::Ready(self.send_on(conn, parts))
+    }
+
+    #[inline]
+    fn has_had_its_turn(&self, conn: &Conn) -> bool {
+        conn.burst >= BURST_MAX && conn.burst_tick == self.counters.ticks.get()
+    }
+
+    /// Keeps account of what a connection sends in a tick.
+    #[inline]
+    fn note_sent(&self, conn: &mut Conn, sent: usize) {
+        let tick = self.counters.ticks.get();
+        if conn.burst_tick != tick {
+            (conn.burst_tick, conn.burst) = (tick, 0);
+        }
+        conn.burst += sent;
+        conn.last_active = self.now_ms();
     }
 
     #[cold]
@@ -90,30 +106,21 @@ impl Core {
         if !conn.takes_sends() || conn.out.len() >= conn.options.queue_limit {
             return Err(refuse(conn));
         }
-        self.make_way(conn, head.len() + bytes.len());
         {
             let pool = &mut *self.pool.borrow_mut();
             conn.out.push_slice(head, pool);
             conn.out.push_bytes(bytes, pool);
         }
-        if conn.out.len() >= FLUSH_AT && !conn.is_stuck() {
-            self.flush_now(conn);
-        }
         self.queued(conn);
         Ok(())
     }
 
-    /// Flushes a queue that would exceed a segment by what is to come.
-    #[inline]
-    fn make_way(&self, conn: &mut Conn, more: usize) {
-        if conn.out.len() + more > FLUSH_AT && !conn.out.is_empty() && !conn.is_stuck() {
-            self.flush_now(conn);
-        }
-    }
-
-    /// The queue has grown.
+    /// The queue has grown: whole segments leave now, the rest at the end of the tick.
     #[inline]
     fn queued(&self, conn: &mut Conn) {
+        if conn.out.len() >= FLUSH_AT && !conn.is_stuck() {
+            self.flush_segments(conn);
+        }
         if !conn.dirty {
             self.mark_dirty(conn);
         }
@@ -150,7 +157,7 @@ impl Core {
             let whole = parts[0].len() + parts[1].len() + parts[2].len();
             match self.to_kernel(&mut self.driver.borrow_mut(), conn.token, slices) {
                 Ok(taken) => {
-                    conn.last_active = self.now_ms();
+                    self.note_sent(conn, taken);
                     (sent, conn.blocked) = (taken, taken < whole);
                 }
                 Err(error) => self.doom(conn, CloseReason::Io(error)),
@@ -174,6 +181,16 @@ impl Core {
         Ok(())
     }
 
+    fn flush_segments(&self, conn: &mut Conn) {
+        let (driver, pool) = (&mut *self.driver.borrow_mut(), &mut *self.pool.borrow_mut());
+        while conn.out.len() >= FLUSH_AT && !conn.blocked {
+            if !self.flush_once(conn, driver, pool, FLUSH_AT) {
+                return;
+            }
+        }
+        self.flushed(conn, driver);
+    }
+
     fn flush_now(&self, conn: &mut Conn) {
         self.flush_conn(conn, &mut self.driver.borrow_mut(), &mut self.pool.borrow_mut());
     }
@@ -181,18 +198,30 @@ impl Core {
     /// One send of what is queued (and more only while the queue has more slices than one call takes).
     pub(crate) fn flush_conn(&self, conn: &mut Conn, driver: &mut Driver, pool: &mut BufferPool) {
         while !conn.out.is_empty() && !conn.blocked {
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let (count, total) = conn.out.fill(&mut slices);
-            match self.to_kernel(driver, conn.token, &slices[..count]) {
-                Ok(sent) => {
-                    conn.last_active = self.now_ms();
-                    conn.blocked = sent < total;
-                    conn.out.advance(sent, pool);
-                }
-                Err(error) => return self.doom(conn, CloseReason::Io(error)),
+            if !self.flush_once(conn, driver, pool, usize::MAX) {
+                return;
             }
         }
         self.flushed(conn, driver);
+    }
+
+    /// One send of up to `most` bytes; `false` when the connection is lost.
+    #[inline]
+    fn flush_once(&self, conn: &mut Conn, driver: &mut Driver, pool: &mut BufferPool, most: usize) -> bool {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (count, total) = conn.out.fill(&mut slices, most);
+        match self.to_kernel(driver, conn.token, &slices[..count]) {
+            Ok(sent) => {
+                self.note_sent(conn, sent);
+                conn.blocked = sent < total;
+                conn.out.advance(sent, pool);
+                true
+            }
+            Err(error) => {
+                self.doom(conn, CloseReason::Io(error));
+                false
+            }
+        }
     }
 
     /// Hands slices to the kernel and keeps account.
@@ -201,7 +230,6 @@ impl Core {
         let sent = driver.send(token, slices)?;
         Counters::add(&self.counters.sends, 1);
         Counters::add(&self.counters.sent_bytes, sent as u64);
-        self.sent_in_tick.set(self.sent_in_tick.get() + sent);
         Ok(sent)
     }
 
@@ -243,12 +271,17 @@ impl Core {
             let mut conns = self.conns.borrow_mut();
             let mut driver = self.driver.borrow_mut();
             let mut pool = self.pool.borrow_mut();
-            for token in dirty.drain(..) {
+            dirty.retain(|&token| {
                 // What an abort or a panic leaves in the queue is dropped with it.
-                let Some(conn) = conns.get_mut(token).filter(|conn| !conn.doomed) else { continue };
+                let Some(conn) = conns.get_mut(token).filter(|conn| !conn.doomed) else { return false };
+                if self.has_had_its_turn(conn) && conn.out.len() < FLUSH_AT && conn.takes_sends() {
+                    // Its sender goes on in the next tick: the rest leaves with what comes then.
+                    return true;
+                }
                 conn.dirty = false;
                 self.flush_conn(conn, &mut driver, &mut pool);
-            }
+                false
+            });
         }
         // Nothing was added meanwhile: no user code runs in a flush. Keep the memory.
         *self.dirty.borrow_mut() = dirty;
@@ -268,13 +301,13 @@ impl Core {
         token: Token,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        if self.sent_in_tick.get() >= SENT_IN_TICK_MAX {
-            return self.wait_for_next_tick(context);
-        }
         let mut conns = self.conns.borrow_mut();
         let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
+        if self.has_had_its_turn(conn) {
+            return self.wait_for_next_tick(context);
+        }
         // An empty queue has room whatever the mark is: nothing would wake the sender.
         if conn.out.len() < conn.options.high_water || conn.out.is_empty() {
             return Poll::Ready(Ok(()));

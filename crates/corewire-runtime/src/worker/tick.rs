@@ -36,7 +36,6 @@ impl Core {
         self.take_events();
         self.shared.mailbox.drain_into(mails);
         self.take_mails(mails);
-        self.sent_in_tick.set(0);
         self.run_ready();
         self.fire_timers();
         self.flush_dirty();

@@ -192,7 +192,7 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
-    /// How large the block is that sockets are received into, in bytes; default 256 KiB. Each worker has one.
+    /// How large the block is that sockets are received into, in bytes; default 640 KiB. Each worker has one.
     pub fn receive_buffer_size(mut self, bytes: usize) -> Self {
         self.settings.receive_block_size = Some(bytes);
         self
