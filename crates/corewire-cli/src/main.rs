@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod call;
 mod conduct;
 mod control;
 mod failure;
@@ -45,6 +46,7 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),
         Some(Command::Load(args)) => load::load(&args),
+        Some(Command::Call(args)) => call::call(&args).map(|()| true),
         Some(Command::LimitServe(args)) => limit::serve(&args).map(|()| true),
         Some(Command::LimitLoad(args)) => {
             system::check_fd_limit(args.connections)?;

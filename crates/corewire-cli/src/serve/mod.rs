@@ -1,5 +1,7 @@
 //! `corewire serve`: the server that the benchmark measures, and that anybody may load from elsewhere.
 
+mod rpc;
+
 use std::io::Write;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
 use crate::control::{Snapshot, attend_server};
 use crate::failure::Failure;
 use crate::system;
+#[cfg(test)]
+pub(crate) use rpc::echo as rpc_echo;
 
 /// How long sessions may take to finish after a signal.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -25,6 +29,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let signals = (!args.control).then(|| Signals::new([SIGINT, SIGTERM]));
     let signals = signals.transpose().map_err(Failure::io("cannot wait for signals"))?;
     let server = match args.codec {
+        _ if args.kind == ServeKind::Rpc => rpc::start(args),
         CodecKind::None => start(args, || RawCodec),
         CodecKind::Standard => start(args, StandardCodec::default),
         CodecKind::LengthField => start(args, LengthFieldCodec::default),
@@ -51,8 +56,18 @@ fn start<C: Codec>(
     args: &ServeArgs,
     codec: impl Fn() -> C + Send + Sync + 'static,
 ) -> Result<ServerHandle, Failure> {
-    let mut server = NetServer::bind(args.listen.as_str())
-        .codec(codec)
+    let server = settings(args, NetServer::bind(args.listen.as_str()).codec(codec));
+    match args.kind {
+        ServeKind::Echo => server.handler(|| Echo).start(),
+        ServeKind::Sink => server.handler(|| Sink).start(),
+        ServeKind::Rpc => unreachable!("it has no codec"),
+    }
+    .map_err(|error| Failure::Library(error.to_string()))
+}
+
+/// The settings that do not depend on what is served.
+fn settings<C, H>(args: &ServeArgs, server: NetServer<C, H>) -> NetServer<C, H> {
+    let mut server = server
         .driver(driver_kind(args.driver))
         .max_connections(args.connections.unwrap_or_else(system::connections_max))
         // As in the reports: nobody looks a session up here.
@@ -70,11 +85,7 @@ fn start<C: Codec>(
     if let Some(period) = args.stats {
         server = server.stats_line(period, |line| eprintln!("{line}"));
     }
-    match args.kind {
-        ServeKind::Echo => server.handler(|| Echo).start(),
-        ServeKind::Sink => server.handler(|| Sink).start(),
-    }
-    .map_err(|error| Failure::Library(error.to_string()))
+    server
 }
 
 fn fill(server: &ServerHandle, snapshot: &mut Snapshot) {
