@@ -179,15 +179,11 @@ impl<'a> Lane<'a> {
         let (frames, window) = (self.station.args.frames as u64, self.station.args.window as u64);
         let mut probe = Probe::new(1);
         let (mut left, mut stream) = (self.budget, 0);
-        let mut opened = None;
         while left > 0 && self.station.may_send() {
             let count = frames.min(left);
             left -= count;
             probe.sending(stream, stream + 1, monotonic_ns);
-            let (sink, mut replies) = match opened.take() {
-                Some(ends) => ends,
-                None => self.channel.stream(&self.path).await?,
-            };
+            let (sink, mut replies) = self.channel.stream(&self.path).await?;
             let mut sink = Some(sink);
             let (mut sent, mut back) = (0, 0);
             while back < count {
@@ -202,10 +198,6 @@ impl<'a> Lane<'a> {
                     && let Some(sink) = sink.take()
                 {
                     sink.finish().await?;
-                    if left > 0 {
-                        // Its acceptance comes back with the last frames of this one.
-                        opened = Some(self.channel.stream(&self.path).await?);
-                    }
                 }
                 self.received(back, &only(replies.next().await)?);
                 back += 1;
