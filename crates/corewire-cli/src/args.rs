@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Load any server that echoes (or swallows) what it is sent, on this machine or another
     Load(LoadArgs),
+    /// Call a method of an RPC server; messages go as they are given, responses to standard output, one a line
+    Call(CallArgs),
     /// Start a server process and a load process on different cores and measure them beside the limit
     Bench(BenchArgs),
     /// Pass traffic on over a path that loses and delays it, until SIGINT or SIGTERM
@@ -52,6 +54,9 @@ pub(crate) enum ServeKind {
     UdpEcho,
     /// Count datagrams: `sink`, but over UDP unless --listen says otherwise
     UdpSink,
+    /// The services of galay's RPC benchmarks: `BenchEchoService/echo` and `EchoService/echo` in all four modes, and the
+    /// stream route `StreamBenchService/echo`; both versions of the protocol
+    Rpc,
 }
 
 impl ServeKind {
@@ -151,12 +156,41 @@ pub(crate) enum LoadKind {
     Udp,
     /// Datagrams one way
     UdpSend,
+    /// RPC calls of `BenchEchoService/echo`; --size is the payload
+    Rpc,
+    /// Streams of frames on `StreamBenchService/echo`; --size is the payload of a frame, --window frames are on their way
+    Stream,
 }
 
 impl LoadKind {
     /// Whether it sends datagrams.
     pub(crate) fn is_udp(self) -> bool {
         matches!(self, Self::Udp | Self::UdpSend)
+    }
+}
+
+/// The mode of an RPC call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CallMode {
+    /// One request, one response
+    Unary,
+    /// Any number of requests, one response
+    ClientStream,
+    /// One request, any number of responses
+    ServerStream,
+    /// Any number of both
+    Bidi,
+}
+
+impl CallMode {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Unary => "unary",
+            Self::ClientStream => "client-stream",
+            Self::ServerStream => "server-stream",
+            Self::Bidi => "bidi",
+        }
     }
 }
 
@@ -192,6 +226,15 @@ pub(crate) struct LoadArgs {
     /// Receive and send datagrams one by one, without the kernel's offloads (udp, udp-send)
     #[arg(long)]
     pub(crate) no_offload: bool,
+    /// The mode of calls (rpc)
+    #[arg(long, default_value = "unary")]
+    pub(crate) mode: CallMode,
+    /// Frames of a stream (stream)
+    #[arg(long, value_name = "N", default_value = "16", value_parser = count)]
+    pub(crate) frames: usize,
+    /// The version of the RPC protocol: 1 (galay-rpc) or 2 (rpc, stream)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) wire: u8,
     /// Worker threads [default: one per core of --cpus, or 1]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) threads: Option<usize>,
@@ -212,6 +255,33 @@ pub(crate) struct LoadArgs {
     pub(crate) control: bool,
 }
 
+/// Options of `corewire call`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CallArgs {
+    /// The server, such as <tcp://127.0.0.1:7777>
+    pub(crate) uri: String,
+    /// What to call, as Service/method
+    pub(crate) method: String,
+    /// A message; modes with several requests take it more than once
+    #[arg(long, value_name = "TEXT", conflicts_with = "data_file")]
+    pub(crate) data: Vec<String>,
+    /// A file whose content is the message; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data_file: Option<PathBuf>,
+    /// The mode of the call
+    #[arg(long, default_value = "unary")]
+    pub(crate) mode: CallMode,
+    /// Metadata (version 2), as name=value; may be given more than once
+    #[arg(long, value_name = "K=V")]
+    pub(crate) metadata: Vec<String>,
+    /// The time of the call, such as 5 or 500ms [default: 15 s for unary calls]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(crate) deadline: Option<Duration>,
+    /// The version of the protocol: 1 (galay-rpc) or 2
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub(crate) wire: u8,
+}
+
 /// What `corewire bench` measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchKind {
@@ -225,7 +295,11 @@ pub(crate) enum BenchKind {
     Standard,
     /// Length-field requests and replies matched in order
     LengthField,
-    /// All of the above
+    /// RPC calls in the four modes; --size is the payload
+    Rpc,
+    /// Streams of 16 frames on one route; --size is the payload of a frame
+    Stream,
+    /// All of the above but rpc and stream
     All,
     /// Datagrams echoed and one way, with and without the kernel's offloads; errors are datagrams lost
     Udp,

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod call;
 mod conduct;
 mod control;
 mod failure;
@@ -48,6 +49,7 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
         Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),
         Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),
         Some(Command::Load(args)) => load::load(&args),
+        Some(Command::Call(args)) => call::call(&args).map(|()| true),
         Some(Command::LimitServe(args)) if args.kind.is_udp() => udp::limit_serve(&args).map(|()| true),
         Some(Command::LimitLoad(args))
             if matches!(args.kind, LimitLoadKind::Udp | LimitLoadKind::UdpSend) =>

@@ -52,7 +52,9 @@ pub use corewire_runtime::{CloseReason, SendError, block_on, sleep, spawn_local,
 pub use frame::{Frame, Message};
 pub use handler::Handler;
 pub use object::{Objects, objects};
-pub use server::{NetServer, Placement, ServerError, ServerHandle, ServerStats, Sessions, ShutdownReport};
+pub use server::{
+    NetServer, Placement, ProtocolServer, ServerError, ServerHandle, ServerStats, Sessions, ShutdownReport,
+};
 pub use session::{FrameSendError, Session};
 pub use uri::{NetUri, UriError};
 

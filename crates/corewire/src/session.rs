@@ -38,6 +38,8 @@ pub enum FrameSendError {
 #[derive(Clone)]
 pub struct Session {
     inner: Rc<dyn SessionOps>,
+    /// The way past a codec that adds nothing.
+    direct: Option<Connection>,
 }
 
 /// What there is to a session but for the type of its codec.
@@ -172,7 +174,8 @@ impl<C: Codec> SessionOps for SessionInner<C> {
 
 impl Session {
     pub(crate) fn new<C: Codec>(inner: Rc<SessionInner<C>>) -> Self {
-        Self { inner }
+        let direct = inner.codec.borrow().is_transparent().then(|| inner.base.connection.clone());
+        Self { inner, direct }
     }
 
     /// The session's number: from 1 on per server, never used again; for a client, the number of its connection.
@@ -196,6 +199,9 @@ impl Session {
     /// The session is over, its queue is full, or the codec cannot carry the payload. Nothing was sent.
     #[inline]
     pub fn send(&self, payload: &[u8]) -> Result<(), FrameSendError> {
+        if let Some(connection) = &self.direct {
+            return Ok(connection.send(payload)?);
+        }
         self.inner.send(Head::OneWay, payload)
     }
 

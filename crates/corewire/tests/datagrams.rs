@@ -3,14 +3,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a panic is a failed test
 
-use std::net::UdpSocket;
+use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use corewire::runtime::{Connection, Protocol};
+use corewire::uri::Scheme;
 use corewire::{
-    CallError, CloseReason, Frame, Handler, NetClient, NetServer, NetUri, ServerHandle, Session,
-    StandardCodec, wait,
+    Bytes, CallError, CloseReason, Frame, Handler, NetClient, NetServer, NetUri, ServerError, ServerHandle,
+    Session, StandardCodec, wait,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -281,4 +283,33 @@ fn random_datagrams_do_not_disturb_kcp() {
             assert_eq!(&wait(client.request(b"calm")).unwrap()[..], b"calm");
         }
     }
+}
+
+struct Silent;
+
+impl Protocol for Silent {
+    fn on_received(&mut self, _: &Connection, _: Bytes) {}
+
+    fn on_closed(&mut self, _: &Connection, _: &CloseReason) {}
+}
+
+#[test]
+fn a_server_of_a_protocol_refuses_datagrams_and_says_what_to_use() {
+    for (uri, scheme) in [("udp://127.0.0.1:0", Scheme::Udp), ("kcp://127.0.0.1:0", Scheme::Kcp)] {
+        let error = NetServer::bind(uri).workers(1).protocol(|| Silent).start().unwrap_err();
+        assert!(matches!(error, ServerError::Scheme(refused) if refused == scheme), "{error}");
+        assert!(error.to_string().ends_with("use tcp or unix"), "{error}");
+    }
+}
+
+#[test]
+fn a_server_of_a_protocol_on_a_port_leaves_the_udp_port_alone() {
+    // Another process may have the UDP port of that number, but not each time.
+    let udp_is_free = || {
+        let server = NetServer::on_port(0).workers(1).protocol(|| Silent).start().unwrap();
+        let port: u16 = server.uri().strip_prefix("tcp://*:").unwrap().parse().unwrap();
+        drop(TcpStream::connect(("127.0.0.1", port)).unwrap());
+        UdpSocket::bind(("127.0.0.1", port)).is_ok()
+    };
+    assert!((0..16).any(|_| udp_is_free()));
 }

@@ -7,7 +7,7 @@ use corewire::runtime::driver::DriverKind;
 use super::child::Process;
 use super::plan::{Cell, Pace, Workload};
 use super::stats::per;
-use crate::args::Driver;
+use crate::args::{CallMode, Driver};
 use crate::conduct::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, LoadReport};
 use crate::control::Snapshot;
 use crate::failure::Failure;
@@ -107,7 +107,7 @@ fn both(server: &mut Process, load: &mut Process) -> Result<Both, Failure> {
 }
 
 fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, last: &Snapshot) -> Measured {
-    let size = cell.size as f64;
+    let size = cell.wire_size() as f64;
     let (server, load) = (Delta(&before.server, &after.server), Delta(&before.load, &after.load));
     // Each side's cost is divided by what that side itself moved between its own two snapshots.
     let server_messages = server.of(|s| s.recv_bytes) / size;
@@ -141,7 +141,11 @@ fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, last: &
 
 /// Messages that one side sent and the other never saw.
 fn discrepancy(cell: &Cell, load: &Snapshot, server: &Snapshot) -> (u64, Option<String>) {
-    let messages = |bytes: u64| bytes.div_ceil(cell.size as u64);
+    if matches!(cell.workload, Workload::Rpc(..) | Workload::Stream(_)) {
+        // Frames of the connection and of other lengths go beside the messages; each call checks its own reply.
+        return (0, None);
+    }
+    let messages = |bytes: u64| bytes.div_ceil(cell.wire_size() as u64);
     let there = load.sent_bytes.abs_diff(server.recv_bytes);
     if there > 0 {
         let story =
@@ -210,6 +214,9 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
     common.extend(cell.workload.is_plain().then_some("--no-offload"));
     match side {
         Side::Limit => strings(&["limit-serve", kind], &common),
+        Side::Ours(driver) if matches!(cell.workload, Workload::Rpc(..) | Workload::Stream(_)) => {
+            strings(&["serve", "rpc", "--driver", driver.name(), "--threads", "1"], &common)
+        }
         Side::Ours(driver) => {
             let codec = match cell.workload {
                 Workload::Standard => "standard",
@@ -228,7 +235,8 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
 
 fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<String> {
     let (connections, window) = (cell.connections.to_string(), cell.window.to_string());
-    let (size, batch, cpu) = (cell.size.to_string(), cell.batch.to_string(), cores.load.to_string());
+    let size = if side == Side::Limit { cell.wire_size() } else { cell.size };
+    let (size, batch, cpu) = (size.to_string(), cell.batch.to_string(), cores.load.to_string());
     let mut common = vec![
         "--target",
         uri,
@@ -249,6 +257,8 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
         Workload::LengthField => "length-field",
         Workload::Udp | Workload::UdpPlain => "udp",
         Workload::UdpSend | Workload::UdpSendPlain => "udp-send",
+        Workload::Rpc(..) => "rpc",
+        Workload::Stream(_) => "stream",
     };
     match side {
         Side::Limit => {
@@ -260,8 +270,27 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
             strings(&["limit-load", kind], &common)
         }
         Side::Ours(driver) => {
-            let lead =
-                ["load", kind, "--driver", driver.name(), "--threads", "1", "--batch", &batch, "--control"];
+            let (mode, wire) = match cell.workload {
+                Workload::Rpc(mode, wire) => (mode, wire),
+                Workload::Stream(wire) => (CallMode::Unary, wire),
+                _ => (CallMode::Unary, 1),
+            };
+            let wire = wire.to_string();
+            let lead = [
+                "load",
+                kind,
+                "--driver",
+                driver.name(),
+                "--threads",
+                "1",
+                "--batch",
+                &batch,
+                "--mode",
+                mode.name(),
+                "--wire",
+                &wire,
+                "--control",
+            ];
             strings(&lead, &common)
         }
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::args::{BenchArgs, BenchKind, Driver};
+use crate::args::{BenchArgs, BenchKind, CallMode, Driver, LoadKind};
+use crate::load::{rpc_name, rpc_wire_size, stream_name};
 
 /// What moves in a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,10 @@ pub(crate) enum Workload {
     UdpSend,
     /// Datagrams one way, without offload.
     UdpSendPlain,
+    /// RPC calls in a mode and a version of the protocol.
+    Rpc(CallMode, u8),
+    /// Streams of frames in a version of the protocol.
+    Stream(u8),
 }
 
 impl Workload {
@@ -43,6 +48,15 @@ impl Workload {
         matches!(self, Self::UdpPlain | Self::UdpSendPlain)
     }
 }
+
+/// The workloads of `bench rpc`.
+const RPC: [Workload; 5] = [
+    Workload::Rpc(CallMode::Unary, 1),
+    Workload::Rpc(CallMode::ClientStream, 1),
+    Workload::Rpc(CallMode::ServerStream, 1),
+    Workload::Rpc(CallMode::Bidi, 1),
+    Workload::Rpc(CallMode::Unary, 2),
+];
 
 /// One row's settings but for the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +85,17 @@ impl Cell {
             Workload::UdpPlain => "udp/echo/plain",
             Workload::UdpSend => "udp/send",
             Workload::UdpSendPlain => "udp/send/plain",
+            Workload::Rpc(mode, wire) => rpc_name(mode, wire),
+            Workload::Stream(wire) => stream_name(wire),
+        }
+    }
+
+    /// Bytes of a message on the wire.
+    pub(crate) fn wire_size(&self) -> usize {
+        match self.workload {
+            Workload::Rpc(..) => rpc_wire_size(LoadKind::Rpc, self.size),
+            Workload::Stream(_) => rpc_wire_size(LoadKind::Stream, self.size),
+            _ => self.size,
         }
     }
 }
@@ -101,6 +126,8 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Standard => &[Workload::Standard],
         BenchKind::LengthField => &[Workload::LengthField],
         BenchKind::Udp => &[Workload::UdpPlain, Workload::Udp, Workload::UdpSendPlain, Workload::UdpSend],
+        BenchKind::Rpc => &RPC,
+        BenchKind::Stream => &[Workload::Stream(1), Workload::Stream(2)],
         BenchKind::All => {
             &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Standard, Workload::LengthField]
         }
@@ -147,8 +174,14 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
         Workload::Echo => axis(&args.window, &[1, 64]),
         Workload::Standard => axis(&args.window, &[1, 255]),
         Workload::LengthField => axis(&args.window, &[1, 128]),
+        Workload::Rpc(..) => axis(&args.window, &[4]),
+        Workload::Stream(_) => axis(&args.window, &[1, 8, 16]),
     };
-    let sizes = axis(&args.size, &[32]);
+    let sizes = match workload {
+        Workload::Rpc(..) => axis(&args.size, &[47]),
+        Workload::Stream(_) => axis(&args.size, &[128]),
+        _ => axis(&args.size, &[32]),
+    };
     let batches = match workload {
         Workload::Receive => axis(&args.batch, &[1, 256]),
         Workload::Send => axis(&args.batch, &[1]),
@@ -194,6 +227,13 @@ fn default_cells(workload: Workload, quick: bool) -> Vec<Cell> {
         Workload::UdpSend | Workload::UdpSendPlain => {
             cells.extend([cell(1, 1, 32, 1), cell(1, 1, 1024, 1)]);
         }
+        Workload::Rpc(CallMode::Unary, 1) => {
+            cells.extend([cell(200, 4, 47, 1), cell(100, 1, 256, 1), cell(100, 1, 4096, 1)]);
+            cells.extend([cell(100, 1, 65_536, 1), cell(64, 64, 47, 1)]);
+        }
+        Workload::Rpc(..) => cells.push(cell(200, 4, 47, 1)),
+        Workload::Stream(1) => cells.extend([1, 8, 16].map(|window| cell(100, window, 128, 1))),
+        Workload::Stream(_) => cells.push(cell(100, 8, 128, 1)),
         Workload::Standard | Workload::LengthField => {
             let window = if workload == Workload::Standard { 255 } else { 128 };
             for window in [1, window] {
@@ -209,7 +249,8 @@ fn is_telling(cell: &Cell) -> bool {
         Workload::Echo => cell.connections == 64 || cell.size > 32,
         Workload::Receive => cell.connections == 64,
         Workload::Standard => cell.window > 1,
-        _ => false,
+        Workload::Send | Workload::LengthField | Workload::Rpc(..) | Workload::Stream(_) => false,
+        Workload::Udp | Workload::UdpPlain | Workload::UdpSend | Workload::UdpSendPlain => false,
     }
 }
 

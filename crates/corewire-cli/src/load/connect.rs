@@ -8,8 +8,10 @@ use corewire::{Codec, LengthFieldCodec, NetUri, RawCodec, StandardCodec, spawn_l
 
 use super::echo::{Echoed, Lane};
 use super::one_way::Listener;
+use super::rpc;
 use super::station::Station;
 use crate::args::LoadKind;
+use crate::failure::Failure;
 
 /// How many connections of a worker are being made at a time.
 const AT_A_TIME: usize = 16;
@@ -30,7 +32,12 @@ pub(crate) fn connect(station: &Rc<Station>, uri: &NetUri, mine: impl Iterator<I
     }
 }
 
-async fn connect_one(station: &Station, uri: &NetUri, index: usize) -> Result<(), corewire::ConnectError> {
+async fn connect_one(station: &Station, uri: &NetUri, index: usize) -> Result<(), Failure> {
+    if matches!(station.args.kind, LoadKind::Rpc | LoadKind::Stream) {
+        let channel = rpc::connect(&station.args).await?;
+        station.reached(index, channel);
+        return Ok(());
+    }
     let client = uri.client().no_reconnect();
     let client = match station.args.kind {
         LoadKind::Echo => {
@@ -45,7 +52,9 @@ async fn connect_one(station: &Station, uri: &NetUri, index: usize) -> Result<()
         LoadKind::Receive | LoadKind::Udp | LoadKind::UdpSend => framed(client, || RawCodec, index).await,
         LoadKind::Standard => framed(client, StandardCodec::default, index).await,
         LoadKind::LengthField => framed(client, LengthFieldCodec::default, index).await,
-    }?;
+        LoadKind::Rpc | LoadKind::Stream => unreachable!("their connections are channels"),
+    }
+    .map_err(|error| Failure::Library(error.to_string()))?;
     station.connected(index, client);
     Ok(())
 }

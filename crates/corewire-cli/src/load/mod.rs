@@ -6,9 +6,10 @@ mod crew;
 mod echo;
 mod flow;
 mod one_way;
+mod rpc;
 mod station;
 
-use crate::args::{LoadArgs, LoadKind};
+use crate::args::{CallMode, LoadArgs, LoadKind};
 use crate::bench::{Row, per, results, write_json};
 use crate::conduct::{Length, Timed, by_clock, by_control};
 use crate::failure::Failure;
@@ -40,7 +41,7 @@ pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
 fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
     let refuse = |why: &str| Err(Failure::Setting(format!("--size {size} cannot be sent: {why}")));
     match kind {
-        LoadKind::Receive | LoadKind::Echo => Ok(size),
+        LoadKind::Receive | LoadKind::Echo | LoadKind::Rpc | LoadKind::Stream => Ok(size),
         LoadKind::Udp | LoadKind::UdpSend if size > 65_507 => refuse("a datagram has 65507 bytes at most"),
         LoadKind::Udp | LoadKind::UdpSend => Ok(size),
         LoadKind::Standard => match size {
@@ -55,6 +56,39 @@ fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
             _ => refuse("the payload does not fit the 2-byte length, 65535 at most"),
         },
     }
+}
+
+/// Bytes of the names in a request of `BenchEchoService/echo` and of the headers around its payload.
+const RPC_OVERHEAD: usize = 16 + 2 + 16 + 2 + 4;
+/// Bytes of a stream frame beside its payload.
+const STREAM_OVERHEAD: usize = 16;
+
+/// Bytes of a message on the wire, in the direction of the server.
+pub(crate) fn rpc_wire_size(kind: LoadKind, payload: usize) -> usize {
+    match kind {
+        LoadKind::Rpc => payload + RPC_OVERHEAD,
+        LoadKind::Stream => payload + STREAM_OVERHEAD,
+        _ => payload,
+    }
+}
+
+/// The name of a workload of calls in tables and JSON.
+pub(crate) fn rpc_name(mode: CallMode, wire: u8) -> &'static str {
+    match (mode, wire) {
+        (CallMode::Unary, 1) => "rpc/unary",
+        (CallMode::ClientStream, 1) => "rpc/client-stream",
+        (CallMode::ServerStream, 1) => "rpc/server-stream",
+        (CallMode::Bidi, 1) => "rpc/bidi",
+        (CallMode::Unary, _) => "rpc2/unary",
+        (CallMode::ClientStream, _) => "rpc2/client-stream",
+        (CallMode::ServerStream, _) => "rpc2/server-stream",
+        (CallMode::Bidi, _) => "rpc2/bidi",
+    }
+}
+
+/// The name of a workload of streams in tables and JSON.
+pub(crate) fn stream_name(wire: u8) -> &'static str {
+    if wire == 1 { "stream" } else { "stream2" }
 }
 
 /// What the load alone can say: the server's figures and the limit are not known here.
@@ -80,6 +114,8 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         (LoadKind::Standard, ..) => "standard/window",
         (LoadKind::LengthField, _, 1) => "length-field/single",
         (LoadKind::LengthField, ..) => "length-field/window",
+        (LoadKind::Rpc, ..) => rpc_name(args.mode, args.wire),
+        (LoadKind::Stream, ..) => stream_name(args.wire),
     };
     Row {
         workload: workload.into(),
@@ -93,7 +129,7 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         msgs_per_s,
         msgs_per_s_min: msgs_per_s,
         msgs_per_s_max: msgs_per_s,
-        mbit_per_s: msgs_per_s * args.size as f64 * 8.0 / 1e6,
+        mbit_per_s: msgs_per_s * rpc_wire_size(args.kind, args.size) as f64 * 8.0 / 1e6,
         ns_per_msg: per(1e9, msgs_per_s),
         client_cpu_ns_per_msg: per((after.cpu_ns - before.cpu_ns) as f64, messages),
         heap_bytes_per_msg: heap,

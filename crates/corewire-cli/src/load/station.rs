@@ -6,9 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use corewire::{CloseReason, NetClient, Session};
+use corewire_rpc::Channel;
 
 use super::echo::Lane;
-use super::{calls, one_way};
+use super::{calls, one_way, rpc};
 use crate::args::{LoadArgs, LoadKind};
 use crate::conduct::{Latency, Phase, Shared, latency};
 use crate::control::Traffic;
@@ -29,6 +30,7 @@ pub(crate) struct Station {
     clients: RefCell<Vec<(usize, NetClient)>>,
     sessions: RefCell<BTreeMap<usize, Session>>,
     lanes: RefCell<BTreeMap<usize, Rc<Lane>>>,
+    channels: RefCell<Vec<(usize, Channel)>>,
 }
 
 thread_local! {
@@ -41,6 +43,7 @@ impl Station {
         let messages = match args.kind {
             LoadKind::Standard | LoadKind::LengthField => calls::messages(args.window, payload),
             LoadKind::Receive | LoadKind::Echo | LoadKind::Udp | LoadKind::UdpSend => Rc::default(),
+            LoadKind::Rpc | LoadKind::Stream => Rc::default(),
         };
         let pattern = Pattern::for_window(payload, args.window);
         let station = Rc::new(Self {
@@ -54,6 +57,7 @@ impl Station {
             clients: RefCell::default(),
             sessions: RefCell::default(),
             lanes: RefCell::default(),
+            channels: RefCell::default(),
         });
         HERE.set(Some(Rc::clone(&station)));
         station
@@ -71,6 +75,7 @@ impl Station {
     pub(crate) fn close() -> Latency {
         let Some(station) = HERE.take() else { return latency() };
         station.clients.take();
+        station.channels.take();
         station.sessions.take();
         station.lanes.take();
         station.latency.borrow().clone()
@@ -92,6 +97,12 @@ impl Station {
         self.shared.connected();
     }
 
+    /// Keeps the channel of a connection that is ready.
+    pub(crate) fn reached(&self, index: usize, channel: Channel) {
+        self.channels.borrow_mut().push((index, channel));
+        self.shared.connected();
+    }
+
     /// Notes the end of a connection, a fault unless it was ours to end it.
     pub(crate) fn closed(&self, index: usize, reason: &CloseReason) {
         if !matches!(reason, CloseReason::Local | CloseReason::Shutdown) {
@@ -101,6 +112,9 @@ impl Station {
 
     /// Lets every connection send.
     pub(crate) fn start(self: &Rc<Self>) {
+        for (index, channel) in self.channels.borrow().iter() {
+            rpc::start(Rc::clone(self), channel.clone(), *index);
+        }
         let lanes = self.lanes.take();
         let mut sessions = self.sessions.take();
         for (index, client) in self.clients.borrow().iter() {
@@ -114,6 +128,8 @@ impl Station {
                 LoadKind::Receive => one_way::start(Rc::clone(self), client, session, index),
                 LoadKind::Udp | LoadKind::UdpSend => {}
                 LoadKind::Standard | LoadKind::LengthField => calls::start(Rc::clone(self), client, index),
+                // Their connections are channels.
+                LoadKind::Rpc | LoadKind::Stream => {}
             }
         }
     }

@@ -1,5 +1,7 @@
 //! `corewire serve`: the server that the benchmark measures, and that anybody may load from elsewhere.
 
+mod rpc;
+
 use std::io::Write;
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
 use crate::control::{Snapshot, attend_server};
 use crate::failure::Failure;
 use crate::system;
+#[cfg(test)]
+pub(crate) use rpc::echo as rpc_echo;
 
 /// How long sessions may take to finish after a signal.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -26,6 +30,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let signals = (!args.control).then(|| Signals::new([SIGINT, SIGTERM]));
     let signals = signals.transpose().map_err(Failure::io("cannot wait for signals"))?;
     let server = match args.codec {
+        _ if args.kind == ServeKind::Rpc => rpc::start(args),
         CodecKind::None => start(args, || RawCodec),
         CodecKind::Standard => start(args, StandardCodec::default),
         CodecKind::LengthField => start(args, LengthFieldCodec::default),
@@ -52,12 +57,27 @@ fn start<C: Codec>(
     args: &ServeArgs,
     codec: impl Fn() -> C + Send + Sync + 'static,
 ) -> Result<ServerHandle, Failure> {
+    let server = settings(args, NetServer::bind(address(args)).codec(codec));
+    match args.kind {
+        ServeKind::Echo | ServeKind::UdpEcho => server.handler(|| Echo).start(),
+        ServeKind::Sink | ServeKind::UdpSink => server.handler(|| Sink).start(),
+        ServeKind::Rpc => unreachable!("it has no codec"),
+    }
+    .map_err(|error| Failure::Library(error.to_string()))
+}
+
+/// Where to listen: as asked for, or where this kind usually does.
+fn address(args: &ServeArgs) -> &str {
     let usual = if args.kind.is_udp() { "udp://127.0.0.1:9090" } else { "tcp://127.0.0.1:7777" };
+    args.listen.as_deref().unwrap_or(usual)
+}
+
+/// The settings that do not depend on what is served.
+fn settings<C, H>(args: &ServeArgs, server: NetServer<C, H>) -> NetServer<C, H> {
     let mut udp = UdpOptions::default();
     (udp.coalesce, udp.segment) = (!args.no_offload, !args.no_offload);
-    let mut server = NetServer::bind(args.listen.as_deref().unwrap_or(usual))
+    let mut server = server
         .udp_options(udp)
-        .codec(codec)
         .driver(driver_kind(args.driver))
         .max_connections(args.connections.unwrap_or_else(system::connections_max))
         // As in the reports: nobody looks a session up here.
@@ -75,11 +95,7 @@ fn start<C: Codec>(
     if let Some(period) = args.stats {
         server = server.stats_line(period, |line| eprintln!("{line}"));
     }
-    match args.kind {
-        ServeKind::Echo | ServeKind::UdpEcho => server.handler(|| Echo).start(),
-        ServeKind::Sink | ServeKind::UdpSink => server.handler(|| Sink).start(),
-    }
-    .map_err(|error| Failure::Library(error.to_string()))
+    server
 }
 
 fn fill(server: &ServerHandle, snapshot: &mut Snapshot) {

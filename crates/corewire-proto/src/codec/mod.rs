@@ -68,6 +68,12 @@ pub trait Codec: 'static {
         &[]
     }
 
+    /// Frames are payloads and nothing else: [`encode`](Self::encode) never adds a byte and never refuses, so a payload
+    /// may be sent past it.
+    fn is_transparent(&self) -> bool {
+        false
+    }
+
     /// How replies find their calls.
     fn matching(&self) -> Matching {
         Matching::None

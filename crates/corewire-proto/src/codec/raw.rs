@@ -21,4 +21,8 @@ impl Codec for RawCodec {
     fn encode(&mut self, _: FrameHead, _: &[u8], _: &mut Prefix) -> Result<(), EncodeError> {
         Ok(())
     }
+
+    fn is_transparent(&self) -> bool {
+        true
+    }
 }

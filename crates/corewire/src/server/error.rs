@@ -13,8 +13,8 @@ pub enum ServerError {
     /// The URI is wrong, or its host has no address.
     #[error(transparent)]
     Uri(#[from] UriError),
-    /// No server for this scheme.
-    #[error("a server cannot listen on \"{}\" yet: use tcp, udp, kcp or unix", .0.as_str())]
+    /// No server for this scheme; of a [`ProtocolServer`](crate::ProtocolServer) neither for `udp` and `kcp`.
+    #[error("{} cannot listen on \"{}\": use {}", whose(*.0).0, .0.as_str(), whose(*.0).1)]
     Scheme(Scheme),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", hint(source))]
@@ -33,6 +33,16 @@ pub enum ServerError {
     /// Signals cannot be received.
     #[error("cannot receive SIGINT and SIGTERM: {0}")]
     Signals(#[source] io::Error),
+}
+
+/// Who refuses the scheme, and what it takes.
+fn whose(refused: Scheme) -> (&'static str, &'static str) {
+    match refused {
+        Scheme::Udp | Scheme::Kcp => {
+            ("a server of a protocol, which needs a stream of bytes,", "tcp or unix")
+        }
+        _ => ("a server", "tcp, udp, kcp or unix"),
+    }
 }
 
 fn hint(error: &io::Error) -> &'static str {

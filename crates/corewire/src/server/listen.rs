@@ -9,23 +9,19 @@ use std::sync::{Arc, mpsc};
 
 use corewire_driver::Socket;
 use corewire_driver::net::{ListenOptions, StreamOptions, listen_tcp};
-use corewire_proto::codec::Codec;
 use corewire_runtime::udp::{self, UdpOptions};
 use corewire_runtime::{AfterAccept, Connection, Handle, Listener, Protocol, SpawnError};
 
 use super::error::ServerError;
 use super::handle::{ServerHandle, StatsSource};
-use super::registry::{Listed, Local, Seat, Shared};
+use super::registry::{Local, Seat, Shared};
 use super::settings::{Endpoints, Placement, Settings};
 use super::socket_file::{self, SocketFile};
 use crate::datagram::{self, DatagramKind, DatagramSettings, DatagramSetup};
-use crate::framed::Framed;
-use crate::handler::Handler;
 
 /// Makes what serves one connection.
-struct Factory<CF, HF> {
-    codec: CF,
-    handler: HF,
+struct Factory<M> {
+    make: M,
     stream: StreamOptions,
     shared: Arc<Shared>,
     placement: Placement,
@@ -34,19 +30,13 @@ struct Factory<CF, HF> {
     kind: DatagramKind,
 }
 
-pub(super) fn start<C, H, CF, HF>(
+/// `make` gives the protocol of an accepted connection; its seat counts the connection as long as it lives.
+pub(super) fn start<P: Protocol>(
     endpoints: Endpoints,
     settings: Settings,
     runtime: &Handle,
-    codec: CF,
-    handler: HF,
-) -> Result<ServerHandle, ServerError>
-where
-    CF: Fn() -> C + Send + Sync + 'static,
-    HF: Fn() -> H + Send + Sync + 'static,
-    C: Codec,
-    H: Handler,
-{
+    make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+) -> Result<ServerHandle, ServerError> {
     let workers = runtime.workers();
     let placement = match endpoints {
         Endpoints::Unix(_) if settings.placement == Placement::ReusePort => Placement::RoundRobin,
@@ -61,8 +51,7 @@ where
         workers,
     ));
     let factory = Arc::new(Factory {
-        codec,
-        handler,
+        make,
         stream: settings.stream.clone(),
         shared: shared.clone(),
         placement,
@@ -89,17 +78,15 @@ where
 }
 
 /// Starts each worker's part and waits until it has begun or failed.
-fn install<C, H, CF, HF>(
+fn install<P, M>(
     runtime: &Handle,
-    factory: &Arc<Factory<CF, HF>>,
+    factory: &Arc<Factory<M>>,
     mut sockets: Vec<Vec<Socket>>,
     mut datagrams: Vec<Vec<Socket>>,
 ) -> Result<(), ServerError>
 where
-    CF: Fn() -> C + Send + Sync + 'static,
-    HF: Fn() -> H + Send + Sync + 'static,
-    C: Codec,
-    H: Handler,
+    P: Protocol,
+    M: Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
 {
     sockets.resize_with(runtime.workers(), Vec::new);
     datagrams.resize_with(runtime.workers(), Vec::new);
@@ -120,17 +107,15 @@ where
     Ok(())
 }
 
-fn listen_here<C, H, CF, HF>(
-    factory: &Arc<Factory<CF, HF>>,
+fn listen_here<P, M>(
+    factory: &Arc<Factory<M>>,
     worker: usize,
     sockets: Vec<Socket>,
     datagrams: Vec<Socket>,
 ) -> io::Result<()>
 where
-    CF: Fn() -> C + Send + Sync + 'static,
-    HF: Fn() -> H + Send + Sync + 'static,
-    C: Codec,
-    H: Handler,
+    P: Protocol,
+    M: Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
 {
     let local = Local::install(factory.shared.clone());
     for socket in sockets {
@@ -150,12 +135,10 @@ where
     Ok(())
 }
 
-impl<C, H, CF, HF> Factory<CF, HF>
+impl<P, M> Factory<M>
 where
-    CF: Fn() -> C + Send + Sync + 'static,
-    HF: Fn() -> H + Send + Sync + 'static,
-    C: Codec,
-    H: Handler,
+    P: Protocol,
+    M: Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
 {
     /// Serves the connection here, or hands it to the worker whose turn it is.
     fn place(self: &Arc<Self>, here: usize, socket: Socket) {
@@ -187,9 +170,7 @@ where
     fn datagram_session(&self, worker: usize) -> Option<Box<dyn Protocol>> {
         let local = Local::find(self.shared.key).filter(|local| !local.shutting_down.get())?;
         let seat = self.shared.admit(worker)?;
-        let id = seat.id;
-        let listed = Listed::new((self.handler)(), local, seat);
-        Some(Box::new(Framed::new(id, (self.codec)(), listed)))
+        Some(Box::new((self.make)(local, seat)))
     }
 
     /// The settings of one worker's datagram sockets.
@@ -212,11 +193,10 @@ where
         };
         let options = Rc::clone(&local.options);
         let id = seat.id;
-        let listed = Listed::new((self.handler)(), local, seat);
         let opened = self
             .stream
             .apply(&socket)
-            .and_then(|()| Connection::open(socket, options, Framed::new(id, (self.codec)(), listed)));
+            .and_then(|()| Connection::open(socket, options, (self.make)(local, seat)));
         if let Err(error) = opened {
             tracing::debug!(session = id, %error, "a connection was lost before it could be served");
         }

@@ -3,6 +3,7 @@
 mod error;
 mod handle;
 mod listen;
+mod protocol;
 mod registry;
 mod sessions;
 mod settings;
@@ -10,6 +11,7 @@ mod socket_file;
 mod stats;
 mod task;
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,16 +20,19 @@ use corewire_driver::net::StreamOptions;
 use corewire_proto::codec::{Codec, RawCodec};
 use corewire_proto::kcp;
 use corewire_runtime::udp::UdpOptions;
-use corewire_runtime::{Builder, ConnectionOptions, Handle, Runtime};
+use corewire_runtime::{Builder, ConnectionOptions, Handle, Protocol, Runtime};
 
 pub use self::error::ServerError;
 pub use self::handle::{ServerHandle, ShutdownReport};
+pub use self::protocol::ProtocolServer;
+use self::registry::{Listed, Local, Seat};
 pub use self::sessions::{GroupSend, Sessions};
 pub use self::settings::Placement;
 pub(crate) use self::settings::unix_path;
 use self::settings::{Address, Settings, StatsLine};
 pub use self::stats::ServerStats;
 pub use self::task::SessionStream;
+use crate::framed::Framed;
 use crate::handler::{Handler, Ignore};
 
 /// A server to be: what it listens on, how it frames, what it does, and its limits.
@@ -265,16 +270,9 @@ where
     ///
     /// # Errors
     /// The URI is wrong, the address cannot be had, or the workers cannot be started.
-    pub fn start(mut self) -> Result<ServerHandle, ServerError> {
-        let address = self.settings.parse_address()?;
-        let mut builder = self.settings.runtime.clone();
-        if let Some(size) = self.settings.receive_block_size {
-            builder = builder.receive_block_size(size);
-        }
-        let runtime: Runtime = builder.build()?;
-        let handle = runtime.handle().clone();
-        self.settings.own_runtime = Some(runtime);
-        listen::start(address, self.settings, &handle, self.codec, self.handler)
+    pub fn start(self) -> Result<ServerHandle, ServerError> {
+        let (codec, handler) = (self.codec, self.handler);
+        self.settings.start(framed(codec, handler))
     }
 
     /// Listens on the workers of a runtime that exists.
@@ -282,8 +280,8 @@ where
     /// # Errors
     /// The URI is wrong, the address cannot be had, or the workers have stopped.
     pub fn start_on(self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
-        let address = self.settings.parse_address()?;
-        listen::start(address, self.settings, runtime, self.codec, self.handler)
+        let (codec, handler) = (self.codec, self.handler);
+        self.settings.start_on(runtime, framed(codec, handler))
     }
 
     /// Serves until the process gets SIGINT (Ctrl-C) or SIGTERM; then lets sessions finish and says what it cut.
@@ -292,12 +290,57 @@ where
     /// As [`start`](Self::start), or signals cannot be received.
     pub fn run(self) -> Result<ShutdownReport, ServerError> {
         let deadline = self.settings.shutdown_deadline;
-        let mut signals =
-            signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])
-                .map_err(ServerError::Signals)?;
-        let server = self.start()?;
-        let signal = signals.forever().next();
-        tracing::info!(?signal, "shutting down");
-        Ok(server.shutdown(deadline))
+        run(deadline, || self.start())
     }
+}
+
+/// Makes each connection one of frames.
+fn framed<C: Codec, H: Handler>(
+    codec: impl Fn() -> C + Send + Sync + 'static,
+    handler: impl Fn() -> H + Send + Sync + 'static,
+) -> impl Fn(Rc<Local>, Seat) -> Framed<C, Listed<H>> + Send + Sync + 'static {
+    move |local, seat| {
+        let (id, listed) = (seat.id, Listed::new(handler(), local, seat));
+        Framed::new(id, codec(), listed)
+    }
+}
+
+impl Settings {
+    fn start<P: Protocol>(
+        mut self,
+        make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+    ) -> Result<ServerHandle, ServerError> {
+        let address = self.parse_address()?;
+        let mut builder = self.runtime.clone();
+        if let Some(size) = self.receive_block_size {
+            builder = builder.receive_block_size(size);
+        }
+        let runtime: Runtime = builder.build()?;
+        let handle = runtime.handle().clone();
+        self.own_runtime = Some(runtime);
+        listen::start(address, self, &handle, make)
+    }
+
+    fn start_on<P: Protocol>(
+        self,
+        runtime: &Handle,
+        make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+    ) -> Result<ServerHandle, ServerError> {
+        let address = self.parse_address()?;
+        listen::start(address, self, runtime, make)
+    }
+}
+
+/// Serves until a signal comes.
+fn run(
+    deadline: Duration,
+    start: impl FnOnce() -> Result<ServerHandle, ServerError>,
+) -> Result<ShutdownReport, ServerError> {
+    let mut signals =
+        signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])
+            .map_err(ServerError::Signals)?;
+    let server = start()?;
+    let signal = signals.forever().next();
+    tracing::info!(?signal, "shutting down");
+    Ok(server.shutdown(deadline))
 }

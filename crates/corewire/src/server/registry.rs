@@ -100,7 +100,7 @@ impl Shared {
         (self.cut.load(Ordering::Relaxed), self.cut_bytes.load(Ordering::Relaxed))
     }
 
-    fn note_end(&self, reason: &CloseReason) {
+    pub(super) fn note_end(&self, reason: &CloseReason) {
         if let CloseReason::CloseTimeout { unsent, .. } = reason {
             self.cut.fetch_add(1, Ordering::Relaxed);
             self.cut_bytes.fetch_add(*unsent, Ordering::Relaxed);
@@ -182,6 +182,21 @@ impl Local {
         SERVERS.with_borrow(|servers| servers.get(&key).cloned())
     }
 
+    /// Lists a session; the place takes it off again.
+    pub(super) fn list(&self, session: &Session) -> usize {
+        let place = self.sessions.borrow_mut().insert(session.clone());
+        if self.shared.session_table {
+            self.by_id.borrow_mut().insert(session.id(), place);
+        }
+        place
+    }
+
+    pub(super) fn unlist(&self, place: usize, session: &Session) {
+        let listed = self.sessions.borrow_mut().try_remove(place);
+        self.by_id.borrow_mut().remove(&session.id());
+        drop(listed);
+    }
+
     pub(super) fn all(&self) -> Vec<Session> {
         self.sessions.borrow().iter().map(|(_, session)| session.clone()).collect()
     }
@@ -213,11 +228,7 @@ impl<H> Listed<H> {
 
 impl<H: Handler> Handler for Listed<H> {
     fn on_open(&mut self, session: &Session) {
-        let place = self.local.sessions.borrow_mut().insert(session.clone());
-        self.place = Some(place);
-        if self.local.shared.session_table {
-            self.local.by_id.borrow_mut().insert(session.id(), place);
-        }
+        self.place = Some(self.local.list(session));
         self.handler.on_open(session);
     }
 
@@ -251,9 +262,7 @@ impl<H: Handler> Handler for Listed<H> {
         tracing::debug!(session = session.id(), %reason, "session over");
         self.local.shared.note_end(reason);
         if let Some(place) = self.place.take() {
-            let listed = self.local.sessions.borrow_mut().try_remove(place);
-            self.local.by_id.borrow_mut().remove(&session.id());
-            drop(listed);
+            self.local.unlist(place, session);
         }
         self.handler.on_close(session, reason);
     }

@@ -81,6 +81,8 @@ pub(super) struct Settings {
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
     pub(super) datagram: DatagramSettings,
+    /// What is served needs a stream of bytes: no UDP, no KCP.
+    pub(super) streams_only: bool,
     pub(super) backlog: i32,
     pub(super) stats_line: Option<StatsLine>,
     pub(super) shutdown_deadline: Duration,
@@ -102,6 +104,7 @@ impl Settings {
             connection,
             stream: StreamOptions::default(),
             datagram: DatagramSettings::default(),
+            streams_only: false,
             backlog: 4096,
             stats_line: None,
             shutdown_deadline: Duration::from_secs(10),
@@ -113,12 +116,18 @@ impl Settings {
         let uri = match &self.address {
             Address::Port(port) => {
                 let any = vec![(Ipv4Addr::UNSPECIFIED, *port).into(), (Ipv6Addr::UNSPECIFIED, *port).into()];
-                return Ok(Endpoints::Both(any, true));
+                return Ok(match self.streams_only {
+                    true => Endpoints::Tcp(any, true),
+                    false => Endpoints::Both(any, true),
+                });
             }
             Address::Uri(text) => NetUri::parse(text)?,
         };
         match (uri.scheme(), uri.host()) {
             (Scheme::Tcp, _) => Ok(Endpoints::Tcp(uri.resolve()?, uri.is_any())),
+            (scheme @ (Scheme::Udp | Scheme::Kcp), _) if self.streams_only => {
+                Err(ServerError::Scheme(scheme))
+            }
             (Scheme::Udp, _) => Ok(Endpoints::Datagram(DatagramKind::Udp, uri.resolve()?, uri.is_any())),
             (Scheme::Kcp, _) => Ok(Endpoints::Datagram(DatagramKind::Kcp, uri.resolve()?, uri.is_any())),
             (Scheme::Unix, host) => unix_path(host)

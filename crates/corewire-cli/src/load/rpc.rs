@@ -1,0 +1,238 @@
+//! RPC calls of every mode, and streams.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use corewire::spawn_local;
+use corewire_rpc::{Bytes, Channel, MethodPath, Status, Unary, Version};
+
+use super::rpc_wire_size;
+use super::station::Station;
+use crate::args::{CallMode, LoadArgs, LoadKind};
+use crate::failure::Failure;
+use crate::pattern::{Pattern, Probe};
+use crate::system::monotonic_ns;
+
+/// A channel of one connection that stands.
+pub(super) async fn connect(args: &LoadArgs) -> Result<Channel, Failure> {
+    let version = if args.wire == 1 { Version::V1 } else { Version::V2 };
+    let channel = Channel::to(args.target.as_str()).protocol(version).fail_fast().build();
+    let channel = channel.map_err(|error| Failure::Library(error.to_string()))?;
+    // A channel connects when it is first used.
+    let answer = channel.unary("BenchEchoService/echo", "ready?").await;
+    answer.map_err(|status| Failure::Library(status.to_string()))?;
+    Ok(channel)
+}
+
+/// Starts the tasks that call until the phase or the budget ends.
+pub(super) fn start(station: Rc<Station>, channel: Channel, index: usize) {
+    drop(spawn_local(async move {
+        let lane = Lane::new(&station, &channel, index);
+        let ended = match (station.args.kind, station.args.mode) {
+            (LoadKind::Stream, _) => lane.streams().await,
+            (_, CallMode::Unary) => lane.unary().await,
+            _ => lane.modes().await,
+        };
+        if let Err(status) = ended {
+            station.shared.fault(|| format!("connection {index}: {status}"));
+        }
+        station.shared.finished();
+    }));
+}
+
+/// The calls of one connection.
+struct Lane<'a> {
+    station: &'a Station,
+    channel: &'a Channel,
+    path: MethodPath,
+    /// More than there are in flight, so that a reply that went to the wrong call is told by its content.
+    messages: Vec<Bytes>,
+    wire_size: u64,
+    budget: u64,
+}
+
+impl<'a> Lane<'a> {
+    fn new(station: &'a Station, channel: &'a Channel, index: usize) -> Self {
+        let args = &station.args;
+        let service = if args.kind == LoadKind::Stream { "StreamBenchService" } else { "BenchEchoService" };
+        let path = MethodPath::new(service, "echo").unwrap_or_else(|_| unreachable!("the names are short"));
+        let mut pattern = Pattern::new(args.size);
+        let messages =
+            (0..=args.window as u64).map(|at| Bytes::copy_from_slice(pattern.message(at))).collect();
+        let wire_size = rpc_wire_size(args.kind, args.size) as u64;
+        Self {
+            station,
+            channel,
+            path,
+            messages,
+            wire_size,
+            budget: station.budget(index).unwrap_or(u64::MAX),
+        }
+    }
+
+    #[inline]
+    fn message(&self, number: u64) -> &Bytes {
+        &self.messages[(number % self.messages.len() as u64) as usize]
+    }
+
+    #[inline]
+    fn sent(&self) {
+        let traffic = self.station.traffic();
+        traffic.in_flight.add(1);
+        traffic.sent_bytes.add(self.wire_size);
+    }
+
+    #[inline]
+    fn received(&self, number: u64, reply: &Bytes) {
+        let traffic = self.station.traffic();
+        traffic.in_flight.subtract(1);
+        traffic.messages.add(1);
+        traffic.recv_bytes.add(self.wire_size);
+        if reply != self.message(number) {
+            self.station.shared.fault(|| format!("message {number} got another reply"));
+        }
+    }
+
+    /// The oldest call first: the server answers in order.
+    async fn unary(&self) -> Result<(), Status> {
+        let window = self.station.args.window;
+        let mut calls: VecDeque<Unary<'_>> = VecDeque::with_capacity(window);
+        let (mut sent, mut back) = (0, 0);
+        let mut probe = Probe::new(window);
+        poll_fn(|context| {
+            loop {
+                while calls.len() < window && sent < self.budget && self.station.may_send() {
+                    probe.sending(sent, sent + 1, monotonic_ns);
+                    self.sent();
+                    let mut call = self.channel.unary(&self.path, self.message(sent).clone());
+                    sent += 1;
+                    // A call begins when it is first polled.
+                    if let Poll::Ready(ended) = Pin::new(&mut call).poll(context) {
+                        self.station.traffic().in_flight.subtract(1);
+                        return Poll::Ready(ended.map(|_| ()));
+                    }
+                    calls.push_back(call);
+                }
+                let Some(oldest) = calls.front_mut() else { return Poll::Ready(Ok(())) };
+                let Poll::Ready(reply) = Pin::new(oldest).poll(context) else { return Poll::Pending };
+                calls.pop_front();
+                self.received(back, &reply?);
+                back += 1;
+                if let Some(nanoseconds) = probe.received(back, monotonic_ns) {
+                    self.station.record(nanoseconds);
+                }
+            }
+        })
+        .await
+    }
+
+    /// As many calls at a time as the window has, each in a place of its own.
+    async fn modes(&self) -> Result<(), Status> {
+        let mut probe = (0..self.station.args.window).map(|at| self.mode_calls(at)).collect::<Vec<_>>();
+        let mut places: Vec<_> = probe.drain(..).map(Box::pin).collect();
+        poll_fn(|context| poll_all(&mut places, context)).await
+    }
+
+    async fn mode_calls(&self, place: usize) -> Result<(), Status> {
+        let window = self.station.args.window;
+        let share = self.budget / window as u64 + u64::from((place as u64) < self.budget % window as u64);
+        let mut probe = Probe::new(window);
+        for number in 0..share {
+            if !self.station.may_send() {
+                break;
+            }
+            probe.sending(number, number + 1, monotonic_ns);
+            self.sent();
+            let message = self.message(number).clone();
+            let reply = match self.station.args.mode {
+                CallMode::ClientStream => {
+                    let (sink, reply) =
+                        self.channel.client_stream::<Bytes, Bytes>(&self.path).only(message).await?;
+                    drop(sink);
+                    reply.await?
+                }
+                CallMode::ServerStream => {
+                    let mut replies = self.channel.server_stream::<Bytes, Bytes>(&self.path, message).await?;
+                    only(replies.next().await)?
+                }
+                CallMode::Bidi => {
+                    let (sink, mut replies) =
+                        self.channel.bidi::<Bytes, Bytes>(&self.path).only(message).await?;
+                    drop(sink);
+                    only(replies.next().await)?
+                }
+                CallMode::Unary => self.channel.unary(&self.path, message).await?,
+            };
+            self.received(number, &reply);
+            if let Some(nanoseconds) = probe.received(number + 1, monotonic_ns) {
+                self.station.record(nanoseconds);
+            }
+        }
+        Ok(())
+    }
+
+    /// One stream after the other, each of so many frames, of which the window is on its way at a time.
+    async fn streams(&self) -> Result<(), Status> {
+        let (frames, window) = (self.station.args.frames as u64, self.station.args.window as u64);
+        let mut probe = Probe::new(1);
+        let (mut left, mut stream) = (self.budget, 0);
+        while left > 0 && self.station.may_send() {
+            let count = frames.min(left);
+            left -= count;
+            probe.sending(stream, stream + 1, monotonic_ns);
+            let (sink, mut replies) = self.channel.stream(&self.path).await?;
+            let mut sink = Some(sink);
+            let (mut sent, mut back) = (0, 0);
+            while back < count {
+                while sent < count && sent - back < window {
+                    self.sent();
+                    if let Some(sink) = &mut sink {
+                        sink.send(self.message(sent).clone()).await?;
+                    }
+                    sent += 1;
+                }
+                if sent == count
+                    && let Some(sink) = sink.take()
+                {
+                    sink.finish().await?;
+                }
+                self.received(back, &only(replies.next().await)?);
+                back += 1;
+            }
+            if let Some(extra) = replies.next().await {
+                extra?;
+                return Err(Status::internal("a stream has more frames than were sent"));
+            }
+            stream += 1;
+            if let Some(nanoseconds) = probe.received(stream, monotonic_ns) {
+                self.station.record(nanoseconds);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn only(reply: Option<Result<Bytes, Status>>) -> Result<Bytes, Status> {
+    reply.unwrap_or_else(|| Err(Status::internal("the replies ended early")))
+}
+
+/// Polls those that are left; ready when all are, or with the first error.
+fn poll_all<F: Future<Output = Result<(), Status>>>(
+    places: &mut Vec<Pin<Box<F>>>,
+    context: &mut Context<'_>,
+) -> Poll<Result<(), Status>> {
+    let mut failed = Ok(());
+    places.retain_mut(|place| match place.as_mut().poll(context) {
+        Poll::Pending => true,
+        Poll::Ready(ended) => {
+            if ended.is_err() {
+                failed = ended;
+            }
+            false
+        }
+    });
+    if failed.is_err() || places.is_empty() { Poll::Ready(failed) } else { Poll::Pending }
+}

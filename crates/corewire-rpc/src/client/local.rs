@@ -1,0 +1,220 @@
+//! A channel on its worker: its connections, and who waits for one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use corewire_runtime::{CloseReason, Sleep, WorkerHandle, sleep_until};
+use slab::Slab;
+
+use super::connect;
+use super::settings::Settings;
+use crate::link::Link;
+use crate::status::Status;
+
+pub(super) struct LocalChannel {
+    pub(super) settings: Settings,
+    pub(super) home: WorkerHandle,
+    seats: RefCell<Vec<Seat>>,
+    next: Cell<usize>,
+    waiting: RefCell<Vec<Waker>>,
+    /// Timers of the calls that wait to begin.
+    sleeps: RefCell<Slab<Sleep>>,
+    is_closed: Cell<bool>,
+    /// Thousandths of tokens for retries.
+    pub(super) budget: Cell<u64>,
+    weak: Weak<Self>,
+}
+
+/// A place in the pool.
+pub(super) enum Seat {
+    Empty,
+    Connecting,
+    /// A connect failed, and the next one is not due.
+    Waiting(Status),
+    Up(Rc<Link>),
+}
+
+/// Keys are counted up: they are their own hash.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+type Channels = HashMap<u64, Rc<LocalChannel>, BuildHasherDefault<Identity>>;
+
+thread_local! {
+    static CHANNELS: RefCell<Channels> = RefCell::default();
+}
+
+/// A channel of this worker.
+#[inline]
+pub(super) fn find(key: u64) -> Option<Rc<LocalChannel>> {
+    CHANNELS.with_borrow(|channels| channels.get(&key).cloned())
+}
+
+pub(super) fn add(key: u64, channel: Rc<LocalChannel>) {
+    CHANNELS.with_borrow_mut(|channels| channels.insert(key, channel));
+}
+
+/// Closes a channel and forgets it.
+pub(super) fn remove(key: u64) {
+    let channel = CHANNELS.with_borrow_mut(|channels| channels.remove(&key));
+    if let Some(channel) = channel {
+        channel.close();
+    }
+}
+
+impl LocalChannel {
+    pub(super) fn new(settings: Settings, home: WorkerHandle) -> Rc<Self> {
+        let seats = (0..settings.pool).map(|_| Seat::Empty).collect();
+        let budget = settings.retry.map_or(0, |retry| u64::from(retry.budget) * 1_000);
+        Rc::new_cyclic(|weak| Self {
+            settings,
+            home,
+            seats: RefCell::new(seats),
+            next: Cell::new(0),
+            waiting: RefCell::default(),
+            sleeps: RefCell::default(),
+            is_closed: Cell::new(false),
+            budget: Cell::new(budget),
+            weak: weak.clone(),
+        })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// A connection for the next call, in turn; `None`: none stands, wait.
+    ///
+    /// # Errors
+    /// The channel is closed; or none stands and the call does not wait for one.
+    #[inline]
+    pub(super) fn pick(&self, is_fail_fast: bool) -> Result<Option<Rc<Link>>, Status> {
+        let seats = self.seats.borrow();
+        let start = self.next.get();
+        self.next.set(if start + 1 >= seats.len() { 0 } else { start + 1 });
+        if let Seat::Up(link) = &seats[start] {
+            return Ok(Some(link.clone()));
+        }
+        drop(seats);
+        self.pick_other(start, is_fail_fast)
+    }
+
+    #[cold]
+    fn pick_other(&self, start: usize, is_fail_fast: bool) -> Result<Option<Rc<Link>>, Status> {
+        if self.is_closed() {
+            return Err(Status::closed());
+        }
+        let is_empty = matches!(self.seats.borrow()[start], Seat::Empty);
+        if is_empty {
+            self.connect(start);
+        }
+        let seats = self.seats.borrow();
+        let (front, back) = seats.split_at(start);
+        let order = || back.iter().chain(front);
+        let up = order().find_map(|seat| if let Seat::Up(link) = seat { Some(link.clone()) } else { None });
+        if up.is_some() || !is_fail_fast {
+            return Ok(up);
+        }
+        // A connect that goes on may still succeed.
+        let failed = order().map(|seat| if let Seat::Waiting(why) = seat { Some(why.clone()) } else { None });
+        failed.collect::<Option<Vec<_>>>().and_then(|mut all| all.pop()).map_or(Ok(None), Err)
+    }
+
+    /// Begins to connect for a seat.
+    pub(super) fn connect(&self, seat: usize) {
+        let Some(this) = self.weak.upgrade() else { return };
+        self.set_seat(seat, Seat::Connecting);
+        drop(corewire_runtime::spawn_local(connect::keep_trying(this, seat)));
+    }
+
+    pub(super) fn set_seat(&self, seat: usize, now: Seat) {
+        let before = std::mem::replace(&mut self.seats.borrow_mut()[seat], now);
+        drop(before);
+        self.wake_all();
+    }
+
+    pub(super) fn wake_all(&self) {
+        let waiting = self.waiting.take();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Somebody waits for a connection.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// The link takes no more calls: another connection is made when one is needed.
+    pub(super) fn retire(&self, seat: usize, link: &Rc<Link>) {
+        let is_current = matches!(&self.seats.borrow()[seat], Seat::Up(current) if Rc::ptr_eq(current, link));
+        if is_current {
+            self.set_seat(seat, Seat::Empty);
+        }
+    }
+
+    pub(super) fn wait(&self, context: &Context<'_>) {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+    }
+
+    /// Ready when the time is over. The place is that of the call's timer, which it gets the first time.
+    pub(super) fn poll_deadline(
+        &self,
+        place: &mut Option<usize>,
+        deadline: Instant,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let mut sleeps = self.sleeps.borrow_mut();
+        let place = *place.get_or_insert_with(|| sleeps.insert(sleep_until(deadline)));
+        Pin::new(&mut sleeps[place]).poll(context)
+    }
+
+    pub(super) fn drop_sleep(&self, place: usize) {
+        let sleep = self.sleeps.borrow_mut().try_remove(place);
+        drop(sleep);
+    }
+
+    /// Ends for good: calls in flight fail, nothing new begins.
+    pub(super) fn close(&self) {
+        self.is_closed.set(true);
+        let seats: Vec<Seat> =
+            self.seats.borrow_mut().iter_mut().map(|seat| std::mem::replace(seat, Seat::Empty)).collect();
+        for seat in seats {
+            if let Seat::Up(link) = seat {
+                close_link(&link);
+            }
+        }
+        self.wake_all();
+    }
+}
+
+/// Says goodbye and closes; calls in flight fail.
+pub(super) fn close_link(link: &Rc<Link>) {
+    use corewire_proto::rpc::Code;
+    link.with(|state| state.machine.go_away(Code::OK, "", &mut state.out));
+    if let Some(connection) = link.connection() {
+        connection.close_with(CloseReason::Local);
+    }
+}

@@ -1,0 +1,348 @@
+//! Channels: calls to a server, or to several that are alike.
+
+mod connect;
+mod connection;
+mod local;
+mod options;
+mod repeat;
+mod settings;
+mod start;
+mod streaming;
+mod unary;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use corewire::{ConnectError, NetUri};
+use corewire_driver::net::StreamOptions;
+use corewire_proto::rpc::{Code, MethodPath, Mode, Settings as ProtocolSettings, Version};
+use corewire_runtime::{ConnectionOptions, Runtime, WorkerHandle, current_worker};
+
+use self::local::LocalChannel;
+pub use self::options::{CallOptions, IntoPath, PathRef};
+pub use self::settings::Retry;
+use self::settings::Settings;
+use self::start::Plan;
+pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
+pub use self::unary::Unary;
+use crate::interceptor::ClientInterceptor;
+use crate::message::Message;
+
+/// Calls services, over connections that it makes when they are needed and makes again when they are lost.
+///
+/// `Send`, `Sync`, cheap to clone, and usable from any thread and any executor. It lives on one worker; calls made there
+/// take the direct path, without memory of their own or a lock, others go by way of the worker's mailbox. When the last
+/// clone is dropped its connections are closed.
+///
+/// Every call ends exactly once: with its response, or with the [`Status`](crate::Status) that says what became of it.
+/// When a connection dies all its calls fail at once; those that the server certainly never began are made again.
+#[derive(Clone)]
+pub struct Channel {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    worker: WorkerHandle,
+    key: u64,
+    /// Calls may be made several times.
+    repeats: bool,
+    interceptors: Vec<Arc<dyn ClientInterceptor>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let key = self.key;
+        if current_worker() == Some(self.worker.id()) {
+            return local::remove(key);
+        }
+        // A worker that has stopped has closed its channels.
+        let _ = self.worker.run(move || local::remove(key));
+    }
+}
+
+/// A channel to be. Made by [`Channel::to`].
+///
+/// | setting | default |
+/// |---|---|
+/// | protocol | version 2 |
+/// | connections | 1, made when first needed |
+/// | time of a unary call | 15 s; of a call with streams no limit |
+/// | connect timeout | 5 s for each address |
+/// | reconnect | when needed, after 50 ms to 5 s (exponential, with jitter) |
+/// | keep-alive (version 2) | a ping after 30 s of silence, answered within 10 s |
+/// | no connection | calls wait for one |
+/// | retries, hedging | none |
+#[derive(Debug)]
+#[must_use = "a channel is made by `build`"]
+pub struct ChannelBuilder {
+    settings: Settings,
+    uris: Vec<String>,
+}
+
+impl Channel {
+    /// A channel to the server at this URI, with settings to choose.
+    pub fn to(uri: impl Into<String>) -> ChannelBuilder {
+        ChannelBuilder { settings: Settings::new(), uris: vec![uri.into()] }
+    }
+
+    /// Calls a method with one request and one response. The call begins when the future is first polled.
+    #[inline]
+    pub fn unary<'a>(&'a self, path: impl IntoPath<'a>, request: impl Into<Bytes>) -> Unary<'a> {
+        Unary::new(self, Plan::new(path.into_path(), Mode::Unary, Some(request.into())))
+    }
+
+    /// As [`unary`](Self::unary), with messages of any type.
+    pub fn call<'a, Req: Message, Resp: Message>(
+        &'a self,
+        path: impl IntoPath<'a>,
+        request: Req,
+    ) -> Unary<'a, Resp> {
+        Unary::new(self, with_message(path.into_path(), Mode::Unary, request))
+    }
+
+    /// Calls a method with any number of requests and one response.
+    pub fn client_stream<'a, Req: Message, Resp: Message>(
+        &'a self,
+        path: impl IntoPath<'a>,
+    ) -> Opening<'a, ClientStreaming<Req, Resp>> {
+        Opening::new(self, Plan::new(path.into_path(), Mode::ClientStream, None))
+    }
+
+    /// Calls a method with one request and any number of responses.
+    pub fn server_stream<'a, Req: Message, Resp: Message>(
+        &'a self,
+        path: impl IntoPath<'a>,
+        request: Req,
+    ) -> Opening<'a, ServerStreaming<Resp>> {
+        Opening::new(self, with_message(path.into_path(), Mode::ServerStream, request))
+    }
+
+    /// Calls a method with any number of requests and responses.
+    pub fn bidi<'a, Req: Message, Resp: Message>(
+        &'a self,
+        path: impl IntoPath<'a>,
+    ) -> Opening<'a, BothStreaming<Req, Resp>> {
+        Opening::new(self, Plan::new(path.into_path(), Mode::Bidi, None))
+    }
+
+    /// Opens a stream of the `STREAM_*` family on a route.
+    pub fn stream<'a>(&'a self, path: impl IntoPath<'a>) -> Opening<'a, BothStreaming<Bytes, Bytes>> {
+        let mut plan = Plan::new(path.into_path(), Mode::Bidi, None);
+        plan.is_stream = true;
+        Opening::new(self, plan)
+    }
+
+    /// The worker that it lives on.
+    pub fn worker(&self) -> &WorkerHandle {
+        &self.shared.worker
+    }
+
+    /// Closes its connections. Calls in flight fail, and so do later ones.
+    pub fn close(&self) {
+        let key = self.shared.key;
+        self.run_there(move || {
+            if let Some(channel) = local::find(key) {
+                channel.close();
+            }
+        });
+    }
+
+    #[inline]
+    fn key(&self) -> u64 {
+        self.shared.key
+    }
+
+    #[inline]
+    fn is_here(&self) -> bool {
+        current_worker() == Some(self.shared.worker.id())
+    }
+
+    #[inline]
+    fn repeats(&self) -> bool {
+        self.shared.repeats
+    }
+
+    #[inline]
+    fn is_watched(&self) -> bool {
+        !self.shared.interceptors.is_empty()
+    }
+
+    fn tell(&self, path: &MethodPath, code: Code, took: Duration) {
+        for interceptor in self.shared.interceptors.iter().rev() {
+            interceptor.on_end(path, code, took);
+        }
+    }
+
+    /// Runs on the channel's worker: now, if that is here.
+    fn run_there(&self, act: impl FnOnce() + Send + 'static) {
+        if self.is_here() {
+            return act();
+        }
+        // A worker that has stopped has ended all of it.
+        let _ = self.shared.worker.run(act);
+    }
+}
+
+fn with_message<'a, Req: Message>(path: PathRef<'a>, mode: Mode, request: Req) -> Plan<'a> {
+    let mut plan = Plan::new(path, mode, None);
+    plan.end = true;
+    match request.encode() {
+        Ok(payload) => plan.payload = Some(payload),
+        Err(status) => plan.broken = Some(status),
+    }
+    plan
+}
+
+impl ChannelBuilder {
+    /// Adds a server that answers the same calls. The pool's connections go to them in turn, and a connect that fails
+    /// goes on with the next one.
+    pub fn and(mut self, uri: impl Into<String>) -> Self {
+        self.uris.push(uri.into());
+        self
+    }
+
+    /// The version of the protocol to speak; [`Version::V1`] is that of galay-rpc.
+    pub fn protocol(mut self, version: Version) -> Self {
+        self.settings.version = version;
+        self
+    }
+
+    /// The protocol's limits.
+    pub fn settings(mut self, settings: ProtocolSettings) -> Self {
+        self.settings.protocol = settings;
+        self
+    }
+
+    /// Connections that calls are spread over; default 1.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.settings.pool = connections.max(1);
+        self
+    }
+
+    /// The time of a unary call that has none of its own, the wait for a connection included; default 15 s.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// How long to try each address; default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// The bounds of the first and of the longest wait after failed connects; default 50 ms and 5 s.
+    pub fn reconnect(mut self, initial: Duration, max: Duration) -> Self {
+        self.settings.backoff = (initial, max);
+        self
+    }
+
+    /// Pings a server (version 2) after this time without a byte from it, and gives the connection up when nothing comes
+    /// within `answer`; default 30 s and 10 s.
+    pub fn keep_alive(mut self, every: Duration, answer: Duration) -> Self {
+        self.settings.keep_alive = Some(every);
+        self.settings.keep_alive_timeout = answer;
+        self
+    }
+
+    /// Never pings.
+    pub fn no_keep_alive(mut self) -> Self {
+        self.settings.keep_alive = None;
+        self
+    }
+
+    /// Calls fail at once while no connection can be made, instead of waiting for one.
+    pub fn fail_fast(mut self) -> Self {
+        self.settings.fail_fast = true;
+        self
+    }
+
+    /// Makes calls that are marked idempotent again when the server cannot be reached.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.settings.retry = Some(retry);
+        self
+    }
+
+    /// Makes a call that is marked idempotent a second time when it has taken this long, and takes the first result.
+    pub fn hedge(mut self, after: Duration) -> Self {
+        self.settings.hedge = Some(after);
+        self
+    }
+
+    /// Has each call pass this interceptor, behind those added before.
+    pub fn interceptor(mut self, interceptor: impl ClientInterceptor) -> Self {
+        self.settings.interceptors.push(Arc::new(interceptor));
+        self
+    }
+
+    /// All limits and times of its connections.
+    pub fn connection_options(mut self, options: ConnectionOptions) -> Self {
+        self.settings.connection = options;
+        self
+    }
+
+    /// Options of its sockets.
+    pub fn stream_options(mut self, options: StreamOptions) -> Self {
+        self.settings.stream = options;
+        self
+    }
+
+    /// The worker to live on. Default: the one that makes it, or else a worker that all such channels share.
+    pub fn worker(mut self, worker: WorkerHandle) -> Self {
+        self.settings.worker = Some(worker);
+        self
+    }
+
+    /// Makes the channel. It connects when it is first used.
+    ///
+    /// # Errors
+    /// A URI is wrong, or no worker can be had.
+    pub fn build(self) -> Result<Channel, ConnectError> {
+        static KEYS: AtomicU64 = AtomicU64::new(1);
+        let Self { mut settings, uris } = self;
+        for uri in uris {
+            settings.uris.push(NetUri::parse(&uri)?);
+        }
+        let worker = match settings.worker.clone().or_else(WorkerHandle::current) {
+            Some(worker) => worker,
+            None => shared_worker()?,
+        };
+        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        let shared = Shared {
+            worker: worker.clone(),
+            key,
+            repeats: settings.retry.is_some() || settings.hedge.is_some(),
+            interceptors: settings.interceptors.clone(),
+        };
+        let home = worker.clone();
+        let install = move || local::add(key, LocalChannel::new(settings, home));
+        if current_worker() == Some(worker.id()) {
+            install();
+        } else {
+            worker.run(install).map_err(|_| ConnectError::Stopped)?;
+        }
+        Ok(Channel { shared: Arc::new(shared) })
+    }
+}
+
+/// The worker of channels that are made outside of workers; started with the first of them.
+fn shared_worker() -> Result<WorkerHandle, ConnectError> {
+    static SHARED: Mutex<Option<Runtime>> = Mutex::new(None);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = match shared.take() {
+        Some(runtime) => runtime,
+        None => Runtime::builder().workers(1).name("corewire-rpc").build()?,
+    };
+    let worker = runtime.handle().worker(0).ok_or(ConnectError::Stopped);
+    *shared = Some(runtime);
+    worker
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel").field("worker", &self.shared.worker.id()).finish_non_exhaustive()
+    }
+}

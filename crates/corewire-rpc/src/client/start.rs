@@ -1,0 +1,233 @@
+//! Beginning a call, of any mode.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use corewire_proto::rpc::{Begin, CallError, CallKey, Mode, Options, Version};
+
+use super::Channel;
+use super::local::{self, LocalChannel};
+use super::options::{CallOptions, PathRef};
+use crate::current::Current;
+use crate::link::{Kept, Link, State};
+use crate::server::millis_up;
+use crate::status::Status;
+
+/// A call that is to be made.
+pub(super) struct Plan<'a> {
+    pub(super) path: PathRef<'a>,
+    pub(super) payload: Option<Bytes>,
+    pub(super) mode: Mode,
+    pub(super) is_stream: bool,
+    /// The first message is the last.
+    pub(super) end: bool,
+    /// Of the slot.
+    pub(super) holders: u8,
+    pub(super) timeout: Option<Duration>,
+    pub(super) options: Option<Box<CallOptions>>,
+    /// The payload could not be made.
+    pub(super) broken: Option<Status>,
+}
+
+/// Where the beginning of a call stands.
+pub(super) struct Wait {
+    deadline: Option<Instant>,
+    sleep: Option<usize>,
+}
+
+/// A call in flight: its link and slot.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    pub(super) link: usize,
+    pub(super) place: usize,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(path: PathRef<'a>, mode: Mode, payload: Option<Bytes>) -> Self {
+        Self {
+            path,
+            payload,
+            mode,
+            is_stream: false,
+            end: false,
+            holders: 1,
+            timeout: None,
+            options: None,
+            broken: None,
+        }
+    }
+
+    pub(super) fn options(&mut self) -> &mut CallOptions {
+        self.options.get_or_insert_default()
+    }
+
+    /// As `poll_begin`, by a channel that is looked up.
+    #[inline]
+    pub(super) fn poll_here(
+        &mut self,
+        channel: &Channel,
+        wait: &mut Wait,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(Rc<Link>, Begun), Status>> {
+        match local::find(channel.key()) {
+            Some(channel) => self.poll_begin(&channel, wait, context),
+            None => Poll::Ready(Err(Status::closed())),
+        }
+    }
+
+    /// Begins the call once there is a connection that takes it. On the channel's worker.
+    #[inline]
+    fn poll_begin(
+        &mut self,
+        channel: &LocalChannel,
+        wait: &mut Wait,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(Rc<Link>, Begun), Status>> {
+        if let Some(status) = self.broken.take() {
+            return Poll::Ready(Err(status));
+        }
+        let is_fail_fast = self.options.as_ref().and_then(|options| options.is_fail_fast);
+        let begun = match channel.pick(is_fail_fast.unwrap_or(channel.settings.fail_fast)) {
+            Ok(Some(link)) => self.begin_on(channel, link, wait, context),
+            Ok(None) => {
+                channel.wait(context);
+                None
+            }
+            Err(status) => Some(Err(status)),
+        };
+        if begun.is_none() {
+            let deadline = *wait.deadline.get_or_insert_with(|| self.deadline(channel));
+            ready!(channel.poll_deadline(&mut wait.sleep, deadline, context));
+        }
+        if let Some(place) = wait.sleep.take() {
+            channel.drop_sleep(place);
+        }
+        Poll::Ready(begun.unwrap_or_else(|| {
+            Err(Status::new(corewire_proto::rpc::Code::DEADLINE_EXCEEDED, "no connection was ready in time")
+                .not_begun())
+        }))
+    }
+
+    /// When the call's time is over.
+    fn deadline(&self, channel: &LocalChannel) -> Instant {
+        let timeout = self.timeout.unwrap_or(channel.settings.timeout);
+        // A time beyond the clock's end is none.
+        let now = Instant::now();
+        let own = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
+        Current::get().deadline.map_or(own, |outer| outer.min(own))
+    }
+
+    /// The time that is left, and the time to tell the server.
+    #[inline]
+    fn time_left(&self, channel: &LocalChannel, wait: &Wait) -> (Duration, Option<Duration>) {
+        let outer = Current::get().deadline;
+        if wait.deadline.is_none() && outer.is_none() {
+            // Streams live as long as they like unless told otherwise.
+            let default = if self.mode == Mode::Unary { channel.settings.timeout } else { Duration::MAX };
+            return (self.timeout.unwrap_or(default), self.timeout);
+        }
+        let own = wait.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let outer = outer.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let is_bound = self.mode == Mode::Unary || self.timeout.is_some();
+        let own = if is_bound { own.or(self.timeout).or(Some(channel.settings.timeout)) } else { None };
+        let left = own.into_iter().chain(outer).min().unwrap_or(Duration::MAX);
+        (left, (self.timeout.is_some() || outer.is_some()).then_some(left))
+    }
+
+    /// `None`: the link takes nothing now.
+    #[inline]
+    fn begin_on(
+        &mut self,
+        channel: &LocalChannel,
+        link: Rc<Link>,
+        wait: &Wait,
+        context: &mut Context<'_>,
+    ) -> Option<Result<(Rc<Link>, Begun), Status>> {
+        let (left, told) = self.time_left(channel, wait);
+        let path = match self.path.get() {
+            Ok(path) => path,
+            Err(status) => return Some(Err(status)),
+        };
+        if !channel.settings.interceptors.is_empty() {
+            let options = self.options.get_or_insert_default();
+            for interceptor in &channel.settings.interceptors {
+                if let Err(status) = interceptor.on_call(path, options) {
+                    return Some(Err(status.not_begun()));
+                }
+            }
+        }
+        let begun = link.with(|state| {
+            if state.out.is_over {
+                state.wait(context);
+                return None;
+            }
+            let key = match self.write(state, told) {
+                Ok(key) => key,
+                Err(CallError::GoingAway) => {
+                    channel.wait(context);
+                    return None;
+                }
+                Err(error) => return Some(Err(error.into())),
+            };
+            let deadline_ms =
+                if left == Duration::MAX { u64::MAX } else { state.now_ms().saturating_add(millis_up(left)) };
+            let place = state.keep(key, deadline_ms, self.holders);
+            if self.holders == 1 && self.mode == Mode::Unary {
+                state.slots[place].reader = Some(context.waker().clone());
+            }
+            Some(Ok(Begun { link: link.id, place }))
+        })?;
+        Some(begun.map(|begun| (link, begun)))
+    }
+
+    #[inline]
+    fn write(&self, state: &mut State, told: Option<Duration>) -> Result<CallKey, CallError> {
+        let State { machine, out, .. } = state;
+        let path = self.path.get().map_err(|_| CallError::MessageNeeded)?;
+        let payload = self.payload.as_ref().map(Kept);
+        if let Some(payload) = payload
+            && self.mode == Mode::Unary
+            && self.options.is_none()
+            && told.is_none()
+        {
+            return machine.unary(path, payload, out);
+        }
+        let head = self.options.as_ref().map(|options| &options.head);
+        let metadata: Vec<(&str, &[u8])> = head.map_or_else(Vec::new, |head| head.metadata.iter().collect());
+        let is_v2 = machine.version() == Some(Version::V2);
+        let options = Options {
+            timeout: told.filter(|_| is_v2),
+            trace: head.and_then(|head| head.trace),
+            trace_state: head.map_or("", |head| &head.trace_state),
+            metadata: &metadata,
+        };
+        if self.is_stream {
+            return machine.open_stream(path, &options, out);
+        }
+        machine.begin(&Begin { path, mode: self.mode, end: self.end, options }, payload, out)
+    }
+
+    /// The same without borrows.
+    pub(super) fn into_owned(self) -> Plan<'static> {
+        let Self { path, payload, mode, is_stream, end, holders, timeout, options, broken } = self;
+        let path = path.into_owned();
+        Plan { path, payload, mode, is_stream, end, holders, timeout, options, broken }
+    }
+}
+
+impl Wait {
+    pub(super) const NEW: Self = Self { deadline: None, sleep: None };
+
+    /// Gives back what waiting took.
+    pub(super) fn give_up(&mut self, channel: &Channel) {
+        let Some(place) = self.sleep.take() else { return };
+        let key = channel.key();
+        channel.run_there(move || {
+            if let Some(channel) = local::find(key) {
+                channel.drop_sleep(place);
+            }
+        });
+    }
+}

@@ -1,0 +1,258 @@
+//! Calls in which one side or both send any number of messages.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use corewire_proto::rpc::TraceContext;
+use corewire_runtime::spawn_local;
+use futures_channel::oneshot;
+
+use super::Channel;
+use super::start::{Plan, Wait};
+use crate::handle::Handle;
+use crate::message::Message;
+use crate::status::Status;
+use crate::stream::{Sink, Streaming};
+
+/// What a call gives to its caller once it has begun.
+pub trait Shape {
+    /// The ends of its streams.
+    type Ends;
+
+    /// Slots of the call that are held.
+    #[doc(hidden)]
+    const HOLDERS: u8;
+
+    #[doc(hidden)]
+    fn ends(make: &mut dyn FnMut() -> RawHandle, is_finished: bool) -> Self::Ends;
+}
+
+/// A hold on a call, for [`Shape`].
+#[doc(hidden)]
+pub struct RawHandle(Handle);
+
+impl fmt::Debug for RawHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RawHandle")
+    }
+}
+
+/// Any number of requests, one response.
+#[derive(Debug)]
+pub struct ClientStreaming<Req, Resp>(PhantomData<fn(Req) -> Resp>);
+
+/// One request, any number of responses.
+#[derive(Debug)]
+pub struct ServerStreaming<Resp>(PhantomData<fn() -> Resp>);
+
+/// Any number of both.
+#[derive(Debug)]
+pub struct BothStreaming<Req, Resp>(PhantomData<fn(Req) -> Resp>);
+
+impl<Req, Resp> Shape for ClientStreaming<Req, Resp> {
+    type Ends = (Sink<Req>, Reply<Resp>);
+    const HOLDERS: u8 = 2;
+
+    fn ends(make: &mut dyn FnMut() -> RawHandle, is_finished: bool) -> Self::Ends {
+        (Sink::of_caller(make().0, is_finished), Reply(Streaming::new(make().0, true)))
+    }
+}
+
+impl<Resp> Shape for ServerStreaming<Resp> {
+    type Ends = Streaming<Resp>;
+    const HOLDERS: u8 = 1;
+
+    fn ends(make: &mut dyn FnMut() -> RawHandle, _: bool) -> Self::Ends {
+        Streaming::new(make().0, true)
+    }
+}
+
+impl<Req, Resp> Shape for BothStreaming<Req, Resp> {
+    type Ends = (Sink<Req>, Streaming<Resp>);
+    const HOLDERS: u8 = 2;
+
+    fn ends(make: &mut dyn FnMut() -> RawHandle, is_finished: bool) -> Self::Ends {
+        (Sink::of_caller(make().0, is_finished), Streaming::new(make().0, true))
+    }
+}
+
+/// The one response of a client-stream call. Dropping it cancels the call.
+#[derive(Debug)]
+#[must_use = "dropping it cancels the call"]
+pub struct Reply<Resp = Bytes>(Streaming<Resp>);
+
+impl<Resp: Message> Future for Reply<Resp> {
+    type Output = Result<Resp, Status>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_only(context)
+    }
+}
+
+/// The beginning of a call with streams; await it for their ends. Without a timeout of its own it lives until both
+/// halves have ended.
+#[must_use = "a call begins when it is first polled"]
+pub struct Opening<'a, S: Shape> {
+    channel: &'a Channel,
+    plan: Option<Plan<'a>>,
+    state: State,
+    is_finished: bool,
+    shape: PhantomData<fn() -> S>,
+}
+
+enum State {
+    Here(Wait),
+    Away(oneshot::Receiver<Result<Vec<RawHandle>, Status>>),
+}
+
+impl<'a, S: Shape> Opening<'a, S> {
+    pub(super) fn new(channel: &'a Channel, mut plan: Plan<'a>) -> Self {
+        plan.holders = S::HOLDERS;
+        Self {
+            channel,
+            plan: Some(plan),
+            state: State::Here(Wait::NEW),
+            is_finished: false,
+            shape: PhantomData,
+        }
+    }
+
+    /// The time of the whole call; in version 2 the server is told. Default: no limit once the call has begun.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.timeout = Some(timeout);
+        }
+        self
+    }
+
+    /// Adds metadata (version 2). A name has 1 to 255 characters of `a-z 0-9 - _ .`
+    pub fn metadata(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.options().add_metadata(name, value);
+        }
+        self
+    }
+
+    /// Sends the caller's W3C trace context (version 2).
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.options().set_trace(trace, "");
+        }
+        self
+    }
+
+    fn with_first(mut self, message: Result<Bytes, Status>, end: bool) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.end = end;
+            match message {
+                Ok(payload) => plan.payload = Some(payload),
+                Err(status) => plan.broken = Some(status),
+            }
+        }
+        self
+    }
+
+    #[cold]
+    fn send_away(&mut self) -> Result<oneshot::Receiver<Result<Vec<RawHandle>, Status>>, Status> {
+        let mut plan = self.plan.take().ok_or_else(Status::closed)?.into_owned();
+        let channel = self.channel.clone();
+        let (mut sender, receiver) = oneshot::channel();
+        let began = self.channel.worker().run(move || {
+            drop(spawn_local(async move {
+                let mut wait = Wait::NEW;
+                let begun =
+                    std::future::poll_fn(|context| match plan.poll_here(&channel, &mut wait, context) {
+                        Poll::Ready(begun) => Poll::Ready(Some(begun)),
+                        Poll::Pending => sender.poll_canceled(context).map(|()| None),
+                    });
+                match begun.await {
+                    Some(begun) => {
+                        let handles = begun.map(|(link, begun)| {
+                            (0..plan.holders).map(|_| RawHandle(Handle::new(&link, begun.place))).collect()
+                        });
+                        // Given up in the last moment: the handles are dropped, and the call with them.
+                        let _ = sender.send(handles);
+                    }
+                    None => wait.give_up(&channel),
+                }
+            }));
+        });
+        began.map(|()| receiver).map_err(|_| Status::closed())
+    }
+
+    #[inline]
+    fn poll_ends(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Ends, Status>> {
+        let is_finished = self.plan.as_ref().is_some_and(|plan| plan.end);
+        if let State::Here(wait) = &mut self.state {
+            if self.channel.is_here() {
+                let Some(plan) = &mut self.plan else { return Poll::Ready(Err(Status::closed())) };
+                let (link, begun) = ready!(plan.poll_here(self.channel, wait, context))?;
+                let mut make = || RawHandle(Handle::new(&link, begun.place));
+                return Poll::Ready(Ok(S::ends(&mut make, is_finished)));
+            }
+            wait.give_up(self.channel);
+            self.is_finished = is_finished;
+            self.state = State::Away(self.send_away()?);
+        }
+        let State::Away(receiver) = &mut self.state else { return Poll::Pending };
+        let handles = ready!(Pin::new(receiver).poll(context)).unwrap_or_else(|_| Err(Status::closed()))?;
+        let mut handles = handles.into_iter();
+        let is_finished = self.is_finished;
+        // As many were made as the shape holds.
+        let mut make =
+            move || handles.next().unwrap_or_else(|| unreachable!("a call has as many holders as ends"));
+        Poll::Ready(Ok(S::ends(&mut make, is_finished)))
+    }
+}
+
+impl<Req: Message, Resp> Opening<'_, ClientStreaming<Req, Resp>> {
+    /// Begins with this message, which version 1 needs.
+    pub fn first(self, message: Req) -> Self {
+        self.with_first(message.encode(), false)
+    }
+
+    /// Begins with this message and ends the requests with it.
+    pub fn only(self, message: Req) -> Self {
+        self.with_first(message.encode(), true)
+    }
+}
+
+impl<Req: Message, Resp> Opening<'_, BothStreaming<Req, Resp>> {
+    /// Begins with this message, which calls of version 1 need. Not for streams of the `STREAM_*` family, which begin
+    /// without one.
+    pub fn first(self, message: Req) -> Self {
+        self.with_first(message.encode(), false)
+    }
+
+    /// Begins with this message and ends the requests with it.
+    pub fn only(self, message: Req) -> Self {
+        self.with_first(message.encode(), true)
+    }
+}
+
+impl<S: Shape> Future for Opening<'_, S> {
+    type Output = Result<S::Ends, Status>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_ends(context)
+    }
+}
+
+impl<S: Shape> Drop for Opening<'_, S> {
+    fn drop(&mut self) {
+        if let State::Here(wait) = &mut self.state {
+            wait.give_up(self.channel);
+        }
+    }
+}
+
+impl<S: Shape> fmt::Debug for Opening<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opening").finish_non_exhaustive()
+    }
+}

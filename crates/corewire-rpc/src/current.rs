@@ -1,0 +1,40 @@
+//! The call whose handler runs.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+/// The call that the running handler serves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Current {
+    /// The link and the slot of the call, if it has one.
+    pub(crate) slot: Option<(usize, usize)>,
+    /// When the call must be done; calls made inside must be done by then too.
+    pub(crate) deadline: Option<Instant>,
+}
+
+thread_local! {
+    static CURRENT: Cell<Current> = const { Cell::new(Current { slot: None, deadline: None }) };
+}
+
+impl Current {
+    #[inline]
+    pub(crate) fn get() -> Self {
+        CURRENT.get()
+    }
+
+    /// Makes this the current call until the guard is dropped.
+    #[inline]
+    pub(crate) fn enter(self) -> Entered {
+        Entered(CURRENT.replace(self))
+    }
+}
+
+/// Goes back to the call of before.
+pub(crate) struct Entered(Current);
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
+}

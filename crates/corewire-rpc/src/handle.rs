@@ -1,0 +1,108 @@
+//! A hold on a call, from any thread.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use corewire_proto::rpc::Code;
+use corewire_runtime::spawn_local;
+use futures_channel::oneshot;
+
+use crate::link::{Home, Link, with_link};
+use crate::status::Status;
+
+/// Holds a slot of a link. Acts at once on the link's worker, by way of its mailbox elsewhere.
+pub(crate) struct Handle {
+    home: Home,
+    link: usize,
+    place: usize,
+}
+
+/// What comes back from the link's worker.
+pub(crate) type Away<T> = oneshot::Receiver<T>;
+
+impl Handle {
+    /// One of the holders that the slot counts.
+    pub(crate) fn new(link: &Link, place: usize) -> Self {
+        Self { home: link.home.clone(), link: link.id, place }
+    }
+
+    /// Acts on the link's worker; `None` if the calling code runs elsewhere (or the link is gone).
+    #[inline]
+    pub(crate) fn here<R>(&self, act: impl FnOnce(&Rc<Link>, usize) -> R) -> Option<R> {
+        if !Link::is_here(&self.home) {
+            return None;
+        }
+        with_link(self.link, |link| act(link, self.place))
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        Link::is_here(&self.home)
+    }
+
+    pub(crate) const fn key(&self) -> (usize, usize) {
+        (self.link, self.place)
+    }
+
+    /// Acts on the link's worker, whenever that comes to it.
+    pub(crate) fn anywhere(&self, act: impl FnOnce(&Rc<Link>, usize) + Send + 'static) {
+        if Link::is_here(&self.home) {
+            with_link(self.link, |link| act(link, self.place));
+            return;
+        }
+        let (link, place) = (self.link, self.place);
+        // A worker that has stopped has ended its calls.
+        let _ = self.home.run(move || {
+            with_link(link, |link| act(link, place));
+        });
+    }
+
+    /// Polls on the link's worker until it is ready, in a task there.
+    pub(crate) fn away<T: Send + 'static>(
+        &self,
+        mut poll: impl FnMut(&Rc<Link>, usize, &mut Context<'_>) -> Poll<T> + Send + 'static,
+    ) -> Away<T> {
+        let (sender, receiver) = oneshot::channel();
+        let (link, place) = (self.link, self.place);
+        let _ = self.home.run(move || {
+            drop(spawn_local(async move {
+                let polled = std::future::poll_fn(|context| {
+                    // A link that is gone drops the sender, which says so.
+                    with_link(link, |link| poll(link, place, context).map(Some)).unwrap_or(Poll::Ready(None))
+                });
+                if let Some(result) = polled.await {
+                    // Whoever asked may have gone.
+                    let _ = sender.send(result);
+                }
+            }));
+        });
+        receiver
+    }
+
+    /// Cancels the call, if it is not over.
+    pub(crate) fn cancel(&self, code: Code, reason: &'static str) {
+        self.anywhere(move |link, place| {
+            link.with(|state| {
+                let Some(slot) = state.slots.get_mut(place).filter(|slot| slot.is_live) else { return };
+                let key = slot.key;
+                slot.is_lost(Status::new(code, reason));
+                let _ = state.machine.cancel(key, code, reason, &mut state.out);
+            });
+        });
+    }
+
+    /// The next message of the peer's half, on the link's worker.
+    #[inline]
+    pub(crate) fn poll_next_here(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Option<Poll<Option<Result<Bytes, Status>>>> {
+        self.here(|link, place| link.poll_next(place, context))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.anywhere(|link, place| link.let_go(place, Code::CANCELLED));
+    }
+}

@@ -1,0 +1,62 @@
+//! What is done around calls, whatever they are: authentication, logging, metrics.
+
+use std::time::Duration;
+
+use corewire_proto::rpc::{Code, MethodPath};
+
+use crate::client::CallOptions;
+use crate::server::Context;
+use crate::status::Status;
+
+/// Looks at each call of a server, in the order in which interceptors were added; the ends in the reverse order.
+/// Called on the workers, from several threads.
+///
+/// ```
+/// use corewire_rpc::{Code, Context, ServerInterceptor, Status};
+///
+/// /// Lets in only those who know the word.
+/// struct Password(&'static str);
+///
+/// impl ServerInterceptor for Password {
+///     fn on_call(&self, call: &Context) -> Result<(), Status> {
+///         match call.metadata().get_str("password") {
+///             Some(word) if word == self.0 => Ok(()),
+///             _ => Err(Status::new(Code::UNAUTHENTICATED, "send the password as metadata")),
+///         }
+///     }
+/// }
+/// ```
+pub trait ServerInterceptor: Send + Sync + 'static {
+    /// A call has arrived.
+    ///
+    /// # Errors
+    /// The call is refused: it fails with this status, its handler does not run, and interceptors behind this one do not
+    /// see it.
+    fn on_call(&self, call: &Context) -> Result<(), Status> {
+        let _ = call;
+        Ok(())
+    }
+
+    /// A call has ended, after `took`. [`Code::CANCELLED`] stands for all ends that the handler did not see.
+    fn on_end(&self, call: &Context, code: Code, took: Duration) {
+        let _ = (call, code, took);
+    }
+}
+
+/// Looks at each call of a channel, in the order in which interceptors were added; the ends in the reverse order.
+/// Called on the channel's worker.
+pub trait ClientInterceptor: Send + Sync + 'static {
+    /// A call is about to be made (once for each attempt); `options` can be changed, to add metadata for example.
+    ///
+    /// # Errors
+    /// The call is not made: it fails with this status.
+    fn on_call(&self, path: &MethodPath, options: &mut CallOptions) -> Result<(), Status> {
+        let _ = (path, options);
+        Ok(())
+    }
+
+    /// A unary call has ended, or a streaming call has begun, after `took`.
+    fn on_end(&self, path: &MethodPath, code: Code, took: Duration) {
+        let _ = (path, code, took);
+    }
+}

@@ -1,0 +1,245 @@
+//! What calls do on their link.
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use corewire_proto::rpc::{Code, SendError};
+
+use super::{Kept, Link, Slot, State};
+use crate::status::Status;
+
+impl Link {
+    /// The next message of the peer's half.
+    #[inline]
+    pub(crate) fn poll_next(
+        &self,
+        place: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Status>>> {
+        let polled = self.with(|state| {
+            let Some(slot) = state.slots.get_mut(place) else { return Poll::Ready(None) };
+            if let Some((payload, is_charged)) = slot.pop() {
+                if is_charged {
+                    let key = slot.key;
+                    state.machine.release(key, payload.len(), &mut state.out);
+                }
+                return Poll::Ready(Some(Ok(payload)));
+            }
+            match &slot.end {
+                Some(Ok(())) => Poll::Ready(None),
+                // Told once; then the stream is at its end.
+                Some(Err(status)) => {
+                    let status = status.clone();
+                    slot.end = Some(Ok(()));
+                    Poll::Ready(Some(Err(status)))
+                }
+                None => {
+                    match &mut slot.reader {
+                        Some(waker) => waker.clone_from(context.waker()),
+                        empty => *empty = Some(context.waker().clone()),
+                    }
+                    Poll::Pending
+                }
+            }
+        });
+        if polled.is_ready() {
+            self.resume();
+        }
+        polled
+    }
+
+    /// The one message of the peer's half; then the slot is given back.
+    #[inline]
+    pub(crate) fn poll_reply(&self, place: usize, context: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+        let taken = self.with(|state| {
+            let slot = state.slots.get_mut(place)?;
+            if slot.end.is_none() {
+                match &mut slot.reader {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    empty => *empty = Some(context.waker().clone()),
+                }
+                return Some(None);
+            }
+            state.remove(place).map(Some)
+        });
+        let slot = match taken {
+            Some(Some(slot)) => slot,
+            Some(None) => return Poll::Pending,
+            None => return Poll::Ready(Err(Status::closed())),
+        };
+        Poll::Ready(self.reply_of(slot))
+    }
+
+    #[inline]
+    fn reply_of(&self, mut slot: Slot) -> Result<Bytes, Status> {
+        if let Some((payload, _)) = slot.pop() {
+            return Ok(payload);
+        }
+        self.drop_if_done();
+        match slot.end {
+            Some(Err(status)) => Err(status),
+            _ => Err(Status::new(Code::INVALID_RESPONSE, "the server ended the call without a response")),
+        }
+    }
+
+    /// Ready when a message can be sent: the peer has granted credit and the connection takes bytes.
+    #[inline]
+    pub(crate) fn poll_ready(&self, place: usize, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.with(|state| {
+            if !state.is_live(place) {
+                return Poll::Ready(Err(state.over(place)));
+            }
+            let State { slots, machine, out, waiting, .. } = state;
+            let slot = &mut slots[place];
+            if out.is_over {
+                wait(waiting, context);
+                return Poll::Pending;
+            }
+            match machine.poll_send(slot.key) {
+                Ok(()) => Poll::Ready(Ok(())),
+                Err(SendError::Blocked | SendError::NotAccepted) => {
+                    // What is held goes first, as soon as there is credit.
+                    slot.set_writer(context.waker().clone());
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Err(error.into())),
+            }
+        })
+    }
+
+    /// Sends a message after [`poll_ready`](Self::poll_ready). With `hold` it may be kept until the next one or the
+    /// end, so that it can say that it is the last.
+    #[inline]
+    pub(crate) fn send(&self, place: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
+        self.with(|state| {
+            if !state.is_live(place) {
+                return Err(state.over(place));
+            }
+            let State { slots, machine, out, .. } = state;
+            let slot = &mut slots[place];
+            if let Some(held) = slot.take_held() {
+                machine.send(slot.key, Kept(&held), false, out)?;
+                // The one before may have taken the last of the credit.
+                if machine.poll_send(slot.key).is_err() {
+                    slot.hold(payload);
+                    return Ok(());
+                }
+            }
+            if hold {
+                slot.hold(payload);
+                return Ok(());
+            }
+            Ok(machine.send(slot.key, Kept(&payload), false, out)?)
+        })
+    }
+
+    /// Sends what is held, since its sender waits.
+    #[inline]
+    pub(crate) fn release_held(&self, place: usize) {
+        self.with(|state| {
+            let State { slots, machine, out, .. } = state;
+            if let Some(slot) = slots.get_mut(place)
+                && slot.is_live
+                && slot.is_holding()
+                && machine.poll_send(slot.key).is_ok()
+                && let Some(held) = slot.take_held()
+            {
+                let _ = machine.send(slot.key, Kept(&held), false, out);
+            }
+        });
+    }
+
+    /// Ends this side's half, with `last` or with what is held as the last message.
+    #[inline]
+    pub(crate) fn finish(&self, place: usize, last: Option<Bytes>) -> Result<(), Status> {
+        self.with(|state| {
+            if !state.is_live(place) {
+                return Err(state.over(place));
+            }
+            let State { slots, machine, out, .. } = state;
+            let slot = &mut slots[place];
+            let key = slot.key;
+            let last = match (slot.take_held(), last) {
+                (Some(held), Some(last)) => {
+                    machine.send(key, Kept(&held), false, out)?;
+                    Some(last)
+                }
+                (held, last) => last.or(held),
+            };
+            let ended = match &last {
+                Some(last) => machine.send(key, Kept(last), true, out),
+                None => machine.finish(key, out),
+            };
+            Ok(ended?)
+        })
+    }
+
+    /// One holder fewer. The last one gives the slot back, and cancels the call if it is not over.
+    pub(crate) fn let_go(&self, place: usize, code: Code) {
+        let slot = self.with(|state| {
+            let slot = state.slots.get_mut(place)?;
+            slot.holders = slot.holders.saturating_sub(1);
+            if slot.holders > 0 {
+                return None;
+            }
+            let mut slot = state.remove(place)?;
+            state.recycle(&mut slot);
+            if slot.is_live {
+                // Nothing happens if both halves have ended.
+                let _ = state.machine.cancel(slot.key, code, "", &mut state.out);
+            }
+            Some(slot)
+        });
+        // Wakers and payloads are dropped outside of the borrow.
+        if let Some(mut slot) = slot {
+            slot.wake_reader();
+            drop(slot);
+            self.resume();
+            self.drop_if_done();
+        }
+    }
+
+    /// Nobody takes the peer's messages any more: those that came, and those that come, give their room back.
+    pub(crate) fn deafen(&self, place: usize) {
+        self.with(|state| {
+            let State { slots, machine, out, .. } = state;
+            let Some(slot) = slots.get_mut(place) else { return };
+            slot.is_deaf = true;
+            while let Some((payload, is_charged)) = slot.pop() {
+                if is_charged {
+                    machine.release(slot.key, payload.len(), out);
+                }
+            }
+        });
+        self.resume();
+    }
+}
+
+fn wait(waiting: &mut Vec<Waker>, context: &Context<'_>) {
+    if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+        waiting.push(context.waker().clone());
+    }
+}
+
+impl State {
+    /// Wakes the task when the send queue has room again.
+    pub(crate) fn wait(&mut self, context: &Context<'_>) {
+        wait(&mut self.waiting, context);
+    }
+
+    #[inline]
+    fn is_live(&self, place: usize) -> bool {
+        self.slots.get(place).is_some_and(|slot| slot.is_live)
+    }
+
+    /// Why a call that is over takes no more.
+    fn over(&self, place: usize) -> Status {
+        match self.slots.get(place).map(|slot| &slot.end) {
+            Some(Some(Err(status))) => status.clone(),
+            _ => match &self.dead {
+                Some(status) => status.clone(),
+                None => Status::cancelled("the call is over"),
+            },
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! From the state machine to the connection's send queue.
+
+use bytes::Bytes;
+use corewire_proto::rpc::{Output, Payload};
+use corewire_runtime::{CloseReason, Connection, SendError};
+
+/// Pieces from this length on go to the connection as they are; shorter ones are gathered first.
+const DIRECT_MIN: usize = 2 * 1024;
+
+/// What is gathered goes to the connection when it comes to this.
+const GATHERED_MAX: usize = 64 * 1024;
+
+/// A piece of at least this length is sent through at once if nothing stands before it.
+const SHARED_MIN: usize = 16 * 1024;
+
+/// Gathers what is written while frames are handled, so that the connection is touched once a batch.
+pub(crate) struct Out {
+    connection: Option<Connection>,
+    gathered: Vec<u8>,
+    high_water: usize,
+    /// The queue was over its high-water mark when it was last looked at, and has not fallen since.
+    pub(crate) is_over: bool,
+}
+
+impl Out {
+    pub(crate) const fn new(high_water: usize) -> Self {
+        Self { connection: None, gathered: Vec::new(), high_water, is_over: false }
+    }
+
+    pub(crate) fn open(&mut self, connection: &Connection) {
+        self.connection = Some(connection.clone());
+    }
+
+    pub(crate) const fn connection(&self) -> Option<&Connection> {
+        self.connection.as_ref()
+    }
+
+    /// Gives the connection what was gathered.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        if !self.gathered.is_empty() {
+            self.push(&[]);
+        }
+    }
+
+    fn push(&mut self, behind: &[u8]) {
+        if let Some(connection) = &self.connection {
+            let sent = connection.send_parts([&self.gathered, behind, &[]]);
+            self.is_over = note(connection, sent, self.high_water);
+        }
+        self.gathered.clear();
+    }
+
+    fn push_shared(&mut self, bytes: Bytes) {
+        if let Some(connection) = &self.connection {
+            if connection.queued() == 0 {
+                return self.push(&bytes);
+            }
+            let mut sent = Ok(());
+            if !self.gathered.is_empty() {
+                sent = connection.send(&self.gathered);
+            }
+            sent = sent.and_then(|()| connection.send_bytes(bytes));
+            self.is_over = note(connection, sent, self.high_water);
+        }
+        self.gathered.clear();
+    }
+}
+
+/// Whether the queue is over its mark. A queue that takes no more has lost a frame: the connection cannot go on.
+fn note(connection: &Connection, sent: Result<(), SendError>, high_water: usize) -> bool {
+    if let Err(error @ SendError::QueueFull { .. }) = sent {
+        connection.abort(CloseReason::Protocol(error.to_string()));
+    }
+    connection.queued() >= high_water
+}
+
+impl Output for Out {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        if bytes.len() >= DIRECT_MIN {
+            return self.push(bytes);
+        }
+        self.gathered.extend_from_slice(bytes);
+        if self.gathered.len() >= GATHERED_MAX {
+            self.push(&[]);
+        }
+    }
+
+    #[inline]
+    fn write_shared(&mut self, bytes: Bytes) {
+        if bytes.len() >= SHARED_MIN { self.push_shared(bytes) } else { self.write(&bytes) }
+    }
+}
+
+/// A payload that its owner keeps.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept<'a>(pub(crate) &'a Bytes);
+
+impl Payload for Kept<'_> {
+    #[inline]
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn write_to<O: Output + ?Sized>(self, out: &mut O) {
+        if self.0.len() >= SHARED_MIN { out.write_shared(self.0.clone()) } else { out.write(self.0) }
+    }
+}

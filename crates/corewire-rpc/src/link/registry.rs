@@ -1,0 +1,51 @@
+//! The links of a worker, so that handles on calls can be carried to other threads.
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+
+use corewire_proto::rpc::Connection as Machine;
+use corewire_runtime::{WorkerHandle, current_worker};
+use slab::Slab;
+
+use super::{Link, State};
+
+thread_local! {
+    static LINKS: RefCell<Slab<Rc<Link>>> = const { RefCell::new(Slab::new()) };
+}
+
+/// A worker, as a place that links live on.
+pub(crate) type Home = WorkerHandle;
+
+impl Link {
+    /// A link of this worker.
+    pub(crate) fn new(home: Home, machine: Machine, high_water: usize, stops_on_backlog: bool) -> Rc<Self> {
+        LINKS.with_borrow_mut(|links| {
+            let entry = links.vacant_entry();
+            let link = Rc::new(Self {
+                id: entry.key(),
+                home,
+                state: RefCell::new(State::new(machine, high_water, stops_on_backlog)),
+                owner: OnceCell::new(),
+            });
+            entry.insert(link.clone());
+            link
+        })
+    }
+
+    /// The calling code runs on the link's worker.
+    pub(crate) fn is_here(home: &Home) -> bool {
+        current_worker() == Some(home.id())
+    }
+}
+
+/// Calls with a link of this worker.
+#[inline]
+pub(crate) fn with_link<R>(id: usize, call: impl FnOnce(&Rc<Link>) -> R) -> Option<R> {
+    let link = LINKS.with_borrow(|links| links.get(id).cloned())?;
+    Some(call(&link))
+}
+
+pub(super) fn remove(id: usize) {
+    let link = LINKS.with_borrow_mut(|links| links.try_remove(id));
+    drop(link);
+}

@@ -1,0 +1,164 @@
+//! What this side keeps of one call.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use bytes::Bytes;
+use corewire_proto::rpc::CallKey;
+use corewire_runtime::JoinHandle;
+
+use crate::status::Status;
+
+/// One call, from its beginning until nobody here holds it. Small, since there may be very many; what only streams and
+/// waiting handlers need is apart.
+pub(crate) struct Slot {
+    pub(crate) key: CallKey,
+    /// The state machine still knows the call.
+    pub(crate) is_live: bool,
+    /// Nobody reads the peer's half.
+    pub(crate) is_deaf: bool,
+    /// Those who hold the slot.
+    pub(crate) holders: u8,
+    /// Time by the worker's clock in ms at which the call fails; `u64::MAX`: never.
+    pub(crate) deadline_ms: u64,
+    /// How the peer's half ended.
+    pub(crate) end: Option<Result<(), Status>>,
+    pub(crate) reader: Option<Waker>,
+    /// The message that waits to be taken; those behind it are in `more`.
+    first: Option<Entry>,
+    pub(super) more: Option<Box<More>>,
+}
+
+/// A message, and whether taking it gives room back to the peer.
+pub(crate) type Entry = (Bytes, bool);
+
+/// What streams and waiting handlers need.
+#[derive(Default)]
+pub(crate) struct More {
+    queue: VecDeque<Entry>,
+    writer: Option<Waker>,
+    /// A message that waits for the one behind it, or the end, so that the last one can say that it is.
+    held: Option<Bytes>,
+    /// The task of a handler that was not ready at once.
+    task: Option<JoinHandle<()>>,
+}
+
+impl More {
+    /// Messages that a queue which is used again may have room for.
+    const ROOM_MAX: usize = 1_024;
+
+    /// Ready for another call; `None` if it has grown too large to be kept.
+    pub(super) fn reset(mut self: Box<Self>) -> Option<Box<Self>> {
+        self.queue.clear();
+        (self.writer, self.held, self.task) = (None, None, None);
+        (self.queue.capacity() <= Self::ROOM_MAX).then_some(self)
+    }
+}
+
+impl Slot {
+    #[inline]
+    pub(super) fn new(key: CallKey, deadline_ms: u64, holders: u8, more: Option<Box<More>>) -> Self {
+        Self {
+            key,
+            is_live: true,
+            is_deaf: false,
+            holders,
+            deadline_ms,
+            end: None,
+            reader: None,
+            first: None,
+            more,
+        }
+    }
+
+    fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, entry: Entry) {
+        if self.first.is_none() {
+            self.first = Some(entry);
+        } else {
+            self.more().queue.push_back(entry);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Entry> {
+        let next = self.more.as_mut().and_then(|more| more.queue.pop_front());
+        std::mem::replace(&mut self.first, next)
+    }
+
+    pub(crate) fn hold(&mut self, payload: Bytes) {
+        self.more().held = Some(payload);
+    }
+
+    #[inline]
+    pub(crate) fn take_held(&mut self) -> Option<Bytes> {
+        self.more.as_mut()?.held.take()
+    }
+
+    pub(crate) fn is_holding(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.held.is_some())
+    }
+
+    pub(crate) fn set_task(&mut self, task: JoinHandle<()>) {
+        self.more().task = Some(task);
+    }
+
+    pub(crate) fn take_task(&mut self) -> Option<JoinHandle<()>> {
+        self.more.as_mut()?.task.take()
+    }
+
+    pub(crate) fn set_writer(&mut self, writer: Waker) {
+        self.more().writer = Some(writer);
+    }
+
+    #[inline]
+    pub(crate) fn wake_reader(&mut self) {
+        if let Some(waker) = self.reader.take() {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn wake_writer(&mut self) {
+        if let Some(waker) = self.more.as_mut().and_then(|more| more.writer.take()) {
+            waker.wake();
+        }
+    }
+
+    /// The peer's half has ended, with the call or without it.
+    #[inline]
+    pub(crate) fn end(&mut self, how: Result<(), Status>) {
+        if self.end.is_none() {
+            if how.is_err() {
+                self.deadline_ms = u64::MAX;
+            }
+            self.end = Some(how);
+        }
+        self.wake_reader();
+    }
+
+    /// The call is over as a whole.
+    pub(crate) fn is_lost(&mut self, why: Status) {
+        self.is_live = false;
+        drop(self.take_held());
+        // What was cut must not look like an end.
+        if !matches!(self.end, Some(Ok(()))) {
+            self.end = None;
+        }
+        self.end(Err(why));
+        self.wake_writer();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_stays_small() {
+        assert!(size_of::<Slot>() <= 112, "{} bytes", size_of::<Slot>());
+    }
+}

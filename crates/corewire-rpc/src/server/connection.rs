@@ -1,0 +1,255 @@
+//! A server's side of one connection.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use corewire_proto::rpc::{CallKey, Code, Connection as Machine, Event, Origin, Reassembly, Request};
+use corewire_runtime::{CloseReason, Connection, Protocol, WorkerHandle};
+
+use super::context::Context;
+use super::method::Method;
+use super::routes::{Named, Plan, Routes};
+use super::serve::{Call, Watch, fail};
+use crate::link::{Link, Owner, keep};
+use crate::metadata::Head;
+use crate::status::Status;
+
+/// Takes calls and gives them to handlers.
+pub(crate) struct ServerConnection {
+    pub(super) link: Rc<Link>,
+    inbox: RefCell<Reassembly>,
+    plan: Arc<Plan>,
+    routes: Rc<Routes>,
+    /// Most connections call one method over and over.
+    last: RefCell<Option<Rc<Named>>>,
+    /// Ends once no call is left.
+    is_draining: Cell<bool>,
+    this: Weak<Self>,
+}
+
+impl ServerConnection {
+    fn new(plan: &Arc<Plan>, home: WorkerHandle) -> Rc<Self> {
+        let link = Link::new(home, Machine::server(plan.settings), plan.high_water, true);
+        let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {
+            link,
+            inbox: RefCell::new(Reassembly::new()),
+            plan: plan.clone(),
+            routes: Routes::of(plan),
+            last: RefCell::default(),
+            is_draining: Cell::new(false),
+            this: this.clone(),
+        });
+        connection.link.set_owner(connection.this.clone());
+        connection
+    }
+
+    #[inline]
+    fn read(self: &Rc<Self>, connection: &Connection, chunk: &Bytes) {
+        let mut inbox = self.inbox.borrow_mut();
+        self.link.receive(connection, &mut inbox, chunk, |event, origin| match event {
+            Event::Request { call, request } => self.on_call(connection, call, &request, false, origin),
+            Event::StreamOpened { call, request } => self.on_call(connection, call, &request, true, origin),
+            _ => {}
+        });
+        drop(inbox);
+        self.close_if_done();
+    }
+
+    /// After a shutdown: closes when no call is left.
+    #[inline]
+    pub(super) fn close_if_done(&self) {
+        if self.is_draining.get()
+            && self.link.with(|state| state.machine.is_idle())
+            && let Some(connection) = self.link.connection()
+        {
+            connection.close_with(CloseReason::Shutdown);
+        }
+    }
+
+    #[inline]
+    fn on_call(
+        self: &Rc<Self>,
+        connection: &Connection,
+        key: CallKey,
+        request: &Request<'_>,
+        is_stream: bool,
+        origin: Origin<'_>,
+    ) {
+        let method = match self.find(request, is_stream) {
+            Ok(method) => method,
+            Err(code) => return self.refuse(key, is_stream, &code.into()),
+        };
+        let mut context =
+            Context { link: self.link.clone(), name: method.name().clone(), deadline: None, head: None };
+        let mut timeout = self.plan.call_timeout;
+        if !request.extensions.is_empty() {
+            let head = Head::read(&request.extensions);
+            context.head = (!head.is_empty()).then(|| Rc::new(head));
+            timeout = request.extensions.timeout().into_iter().chain(timeout).min();
+        }
+        let mut deadline_ms = u64::MAX;
+        if let Some(timeout) = timeout {
+            deadline_ms = connection.now_ms().saturating_add(millis_up(timeout));
+            context.deadline = Instant::now().checked_add(timeout);
+        }
+        let watch = match self.watch(&context) {
+            Ok(watch) => watch,
+            Err(status) => return self.refuse(key, is_stream, &status),
+        };
+        self.begin(method, key, request, is_stream, origin, (context, deadline_ms, watch));
+    }
+
+    fn begin(
+        self: &Rc<Self>,
+        method: Rc<dyn Method>,
+        key: CallKey,
+        request: &Request<'_>,
+        is_stream: bool,
+        origin: Origin<'_>,
+        (context, deadline_ms, watch): (Context, u64, Option<Box<Watch>>),
+    ) {
+        let mode = request.mode;
+        let (requests, responses) = (mode.streams_requests(), mode.streams_responses());
+        let mut first = request.payload.map(|payload| keep(payload, origin));
+        let mut place = None;
+        if requests || responses {
+            let holders = 1 + u8::from(requests) + u8::from(responses);
+            place = Some(self.link.with(|state| {
+                if is_stream {
+                    let _ = state.machine.accept(key, &mut state.out);
+                }
+                let place = state.keep(key, deadline_ms, holders);
+                let slot = &mut state.slots[place];
+                if requests && let Some(first) = first.take() {
+                    slot.push((first, !request.end));
+                }
+                if request.end {
+                    slot.end(Ok(()));
+                }
+                place
+            }));
+        }
+        let call = Call { connection: self.clone(), key, place, deadline_ms, watch };
+        method.start(call, first.unwrap_or_default(), context);
+    }
+
+    #[inline]
+    fn find(&self, request: &Request<'_>, is_stream: bool) -> Result<Rc<dyn Method>, Code> {
+        let (service, method) = (request.service, request.method);
+        let mut last = self.last.borrow_mut();
+        if let Some(named) = &*last
+            && named.is(service, method)
+        {
+            return named.mode(request.mode, is_stream);
+        }
+        let named = self.routes.find(service, method)?;
+        let found = named.mode(request.mode, is_stream);
+        *last = Some(named);
+        found
+    }
+
+    #[cold]
+    fn refuse(&self, key: CallKey, is_stream: bool, status: &Status) {
+        self.link.with(|state| {
+            if is_stream {
+                let _ = state.machine.cancel(key, status.code(), status.wire_message(), &mut state.out);
+            } else {
+                fail(state, key, status);
+            }
+        });
+    }
+
+    /// Asks the interceptors.
+    #[inline]
+    fn watch(&self, context: &Context) -> Result<Option<Box<Watch>>, Status> {
+        if self.plan.interceptors.is_empty() {
+            return Ok(None);
+        }
+        let interceptors = self.plan.interceptors.clone();
+        let (context, began) = (context.clone(), Instant::now());
+        let mut watch = Box::new(Watch { context, began, interceptors, seen: 0, code: Code::CANCELLED });
+        for interceptor in self.plan.interceptors.iter() {
+            if let Err(status) = interceptor.on_call(&watch.context) {
+                watch.code = status.code();
+                return Err(status);
+            }
+            watch.seen += 1;
+        }
+        Ok(Some(watch))
+    }
+}
+
+/// In whole milliseconds, so that nothing fails before its time.
+pub(crate) fn millis_up(time: Duration) -> u64 {
+    u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+impl Owner for ServerConnection {
+    fn go_on(&self) {
+        if let Some(connection) = self.link.connection()
+            && let Some(this) = self.this.upgrade()
+        {
+            this.read(&connection, &Bytes::new());
+        }
+    }
+}
+
+/// The connection as its worker calls it.
+pub(super) struct Endpoint {
+    plan: Arc<Plan>,
+    serving: Option<Rc<ServerConnection>>,
+}
+
+impl Endpoint {
+    pub(super) fn new(plan: Arc<Plan>) -> Self {
+        Self { plan, serving: None }
+    }
+}
+
+impl Protocol for Endpoint {
+    fn on_open(&mut self, connection: &Connection) {
+        let Some(home) = WorkerHandle::current() else { return connection.close() };
+        let serving = ServerConnection::new(&self.plan, home);
+        serving.link.open(connection);
+        self.serving = Some(serving);
+    }
+
+    #[inline]
+    fn on_received(&mut self, connection: &Connection, data: Bytes) {
+        if let Some(serving) = &self.serving {
+            serving.read(connection, &data);
+        }
+    }
+
+    fn on_drained(&mut self, _: &Connection) {
+        if let Some(serving) = &self.serving {
+            serving.link.drained();
+        }
+    }
+
+    fn on_timer(&mut self, _: &Connection) {
+        if let Some(serving) = &self.serving {
+            let next = serving.link.expire();
+            serving.link.with(|state| state.arm(next));
+            serving.close_if_done();
+        }
+    }
+
+    fn on_shutdown(&mut self, connection: &Connection) {
+        let Some(serving) = &self.serving else { return connection.close_with(CloseReason::Shutdown) };
+        serving
+            .link
+            .with(|state| state.machine.go_away(Code::OK, "the server is shutting down", &mut state.out));
+        serving.is_draining.set(true);
+        serving.close_if_done();
+    }
+
+    fn on_closed(&mut self, _: &Connection, reason: &CloseReason) {
+        if let Some(serving) = self.serving.take() {
+            serving.link.die(&Status::connection_lost(reason));
+        }
+    }
+}

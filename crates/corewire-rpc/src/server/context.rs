@@ -1,0 +1,92 @@
+//! What a handler knows about its call.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use corewire_proto::rpc::{Mode, TraceContext, Version};
+
+use crate::link::Link;
+use crate::metadata::{Head, Metadata};
+
+/// The name and mode of a method, as it was registered.
+#[derive(Debug)]
+pub(crate) struct MethodName {
+    pub(crate) service: String,
+    pub(crate) method: String,
+    pub(crate) mode: Mode,
+    pub(crate) is_stream: bool,
+}
+
+/// What a handler knows about its call beside its messages. Cheap to clone; bound to its worker.
+#[derive(Clone)]
+pub struct Context {
+    pub(super) link: Rc<Link>,
+    pub(super) name: Rc<MethodName>,
+    pub(super) deadline: Option<Instant>,
+    pub(super) head: Option<Rc<Head>>,
+}
+
+impl Context {
+    /// The service's name.
+    pub fn service(&self) -> &str {
+        &self.name.service
+    }
+
+    /// The method's name.
+    pub fn method(&self) -> &str {
+        &self.name.method
+    }
+
+    /// How many messages each half has; bidi for routes of the `STREAM_*` family.
+    pub fn mode(&self) -> Mode {
+        self.name.mode
+    }
+
+    /// What the client sent beside its messages; empty in version 1.
+    pub fn metadata(&self) -> &Metadata {
+        static NONE: Metadata = Metadata::EMPTY;
+        self.head.as_ref().map_or(&NONE, |head| &head.metadata)
+    }
+
+    /// The caller's W3C trace context.
+    pub fn trace(&self) -> Option<TraceContext> {
+        self.head.as_ref()?.trace
+    }
+
+    /// The caller's W3C `tracestate`; empty if there is none.
+    pub fn trace_state(&self) -> &str {
+        self.head.as_ref().map_or("", |head| &head.trace_state)
+    }
+
+    /// When the call must be done. It fails by itself then, and calls that the handler makes inherit it.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// The time that is left; `None` if there is no deadline.
+    pub fn time_left(&self) -> Option<Duration> {
+        Some(self.deadline?.saturating_duration_since(Instant::now()))
+    }
+
+    /// The client's address; `None` on Unix-domain sockets.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.link.connection()?.with_socket(|socket| socket.peer_addr().ok()?.as_socket()).flatten()
+    }
+
+    /// The version of the protocol that the client speaks.
+    pub fn version(&self) -> Version {
+        self.link.with(|state| state.machine.version()).unwrap_or(Version::V1)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("service", &self.service())
+            .field("method", &self.method())
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! Handlers of any type behind one face, each run without memory of its own while it is ready at once.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{self, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::context::{Context, MethodName};
+use super::serve::{self, Call};
+use crate::current::Current;
+use crate::handle::Handle;
+use crate::status::Status;
+use crate::stream::{Sink, Streaming};
+
+/// A call that has arrived.
+pub(crate) struct Incoming {
+    pub(crate) payload: Bytes,
+    pub(crate) context: Context,
+    /// The call's slot; calls of one message each way have none.
+    place: Option<usize>,
+}
+
+impl Incoming {
+    pub(super) fn requests<T>(&self) -> Streaming<T> {
+        Streaming::new(self.handle(), false)
+    }
+
+    pub(super) fn responses<T>(&self) -> Sink<T> {
+        // A frame of a stream cannot say that it is the last.
+        Sink::of_handler(self.handle(), !self.context.name.is_stream)
+    }
+
+    /// One of the slot's holders: as many are counted as the mode has streams.
+    fn handle(&self) -> Handle {
+        Handle::new(&self.context.link, self.place.unwrap_or(usize::MAX))
+    }
+}
+
+/// How a handler answered.
+pub(crate) enum Outcome {
+    /// By its one response.
+    Message(Bytes),
+    /// By responses that it has sent.
+    Finished,
+}
+
+/// Makes a worker's own instance of a method.
+pub(crate) trait Maker: Send + Sync {
+    fn make(&self, name: Rc<MethodName>) -> Rc<dyn Method>;
+}
+
+/// A method of one worker.
+pub(crate) trait Method {
+    fn name(&self) -> &Rc<MethodName>;
+
+    /// Runs the handler; answers now, or later by a task.
+    fn start(&self, call: Call, payload: Bytes, context: Context);
+}
+
+pub(super) fn maker<F, Fut>(start: F) -> Arc<dyn Maker>
+where
+    F: Fn(Incoming) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Outcome, Status>> + 'static,
+{
+    Arc::new(Start(Arc::new(start)))
+}
+
+struct Start<F>(Arc<F>);
+
+impl<F, Fut> Maker for Start<F>
+where
+    F: Fn(Incoming) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Outcome, Status>> + 'static,
+{
+    fn make(&self, name: Rc<MethodName>) -> Rc<dyn Method> {
+        Rc::new(Instance { name, start: self.0.clone(), spare: RefCell::new(None) })
+    }
+}
+
+/// A place that a future is run in. One that was ready at once leaves it to the next.
+pub(super) type Room<Fut> = Pin<Box<Option<Fut>>>;
+
+struct Instance<F, Fut> {
+    name: Rc<MethodName>,
+    start: Arc<F>,
+    spare: RefCell<Option<Room<Fut>>>,
+}
+
+impl<F, Fut> Method for Instance<F, Fut>
+where
+    F: Fn(Incoming) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Outcome, Status>> + 'static,
+{
+    fn name(&self) -> &Rc<MethodName> {
+        &self.name
+    }
+
+    #[inline]
+    fn start(&self, call: Call, payload: Bytes, context: Context) {
+        let mut room = self.spare.take().unwrap_or_else(|| Box::pin(None));
+        let current =
+            Current { slot: call.place.map(|place| (call.link().id, place)), deadline: context.deadline };
+        let entered = current.enter();
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let future = (self.start)(Incoming { payload, context, place: call.place });
+            room.set(Some(future));
+            let polled = poll(&mut room, &mut task::Context::from_waker(Waker::noop()));
+            if polled.is_ready() {
+                room.set(None);
+            }
+            polled
+        }));
+        drop(entered);
+        match polled {
+            Ok(Poll::Ready(outcome)) => {
+                self.spare.replace(Some(room));
+                serve::answer(call, outcome);
+            }
+            Ok(Poll::Pending) => serve::spawn(call, room, current, self.name.clone()),
+            Err(panic) => serve::answer(call, Err(serve::panicked(&*panic, &self.name))),
+        }
+    }
+}
+
+/// Polls what is in the room.
+#[inline]
+pub(super) fn poll<Fut: Future<Output = Result<Outcome, Status>>>(
+    room: &mut Room<Fut>,
+    context: &mut task::Context<'_>,
+) -> Poll<Result<Outcome, Status>> {
+    match room.as_mut().as_pin_mut() {
+        Some(future) => future.poll(context),
+        None => Poll::Ready(Err(Status::internal("the handler has ended"))),
+    }
+}

@@ -1,0 +1,197 @@
+//! Servers: services and routes on a port.
+
+mod connection;
+mod context;
+mod method;
+mod routes;
+mod serve;
+mod service;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use corewire::server::ProtocolServer;
+use corewire::{DriverKind, NetServer, ServerError, ServerHandle, ShutdownReport};
+use corewire_proto::rpc::Settings;
+use corewire_runtime::{Builder, Handle};
+
+use self::connection::Endpoint;
+pub(crate) use self::connection::millis_up;
+pub use self::context::Context;
+use self::routes::Plan;
+pub use self::service::Service;
+use self::service::{Registered, route};
+use crate::interceptor::ServerInterceptor;
+use crate::status::Status;
+use crate::stream::{Sink, Streaming};
+
+/// A server to be: where it listens, its services, its limits. It speaks versions 1 (galay-rpc) and 2 on one port.
+///
+/// | setting | default |
+/// |---|---|
+/// | body, calls in flight, streams, window | those of [`Settings`] |
+/// | time of a call without a deadline | no limit |
+/// | connections, idle timeout, water marks, backlog | those of [`NetServer`] |
+///
+/// ```
+/// use bytes::Bytes;
+/// use corewire_rpc::{Channel, Context, RpcServer, Service};
+///
+/// let server = RpcServer::bind("tcp://127.0.0.1:0")
+///     .service(Service::new("EchoService").unary("echo", |request: Bytes, _: Context| async move { Ok(request) }))
+///     .workers(1)
+///     .start()?;
+///
+/// let channel = Channel::to(server.uri()).build()?;
+/// let reply = corewire::wait(channel.unary("EchoService/echo", "Hello"))?;
+/// assert_eq!(&reply[..], b"Hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a server does nothing before `start` or `run`"]
+pub struct RpcServer {
+    net: NetServer,
+    methods: Vec<Registered>,
+    interceptors: Vec<Box<dyn ServerInterceptor>>,
+    settings: Settings,
+    call_timeout: Option<Duration>,
+    high_water: usize,
+}
+
+impl RpcServer {
+    /// A server that listens on a URI, as [`NetServer::bind`] does.
+    pub fn bind(uri: impl Into<String>) -> Self {
+        Self {
+            net: NetServer::bind(uri),
+            methods: Vec::new(),
+            interceptors: Vec::new(),
+            settings: Settings::default(),
+            call_timeout: None,
+            high_water: 256 * 1024,
+        }
+    }
+
+    /// Adds a service. Of methods registered twice in the same mode the later one is served.
+    pub fn service(mut self, service: impl Into<Service>) -> Self {
+        self.methods.extend(service.into().into_methods());
+        self
+    }
+
+    /// Adds a route of the `STREAM_*` family: a stream of messages each way, opened by the client.
+    pub fn stream_route<F, Fut>(
+        mut self,
+        service: impl Into<String>,
+        method: impl Into<String>,
+        handler: F,
+    ) -> Self
+    where
+        F: Fn(Streaming<Bytes>, Sink<Bytes>, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Status>> + 'static,
+    {
+        self.methods.push(route(service.into(), method.into(), handler));
+        self
+    }
+
+    /// Has each call pass this interceptor, behind those added before.
+    pub fn interceptor(mut self, interceptor: impl ServerInterceptor) -> Self {
+        self.interceptors.push(Box::new(interceptor));
+        self
+    }
+
+    /// The protocol's limits: body, calls, streams, window, floods.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// The most time that a call gets, whatever its client allows; default no limit.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.call_timeout = Some(timeout);
+        self
+    }
+
+    /// Low and high water of a connection's send queue in bytes; default 64 KiB and 256 KiB. Over the high mark nothing
+    /// more is read from its client, and sinks wait.
+    pub fn water_marks(mut self, low: usize, high: usize) -> Self {
+        self.net = self.net.water_marks(low, high);
+        self.high_water = high;
+        self
+    }
+
+    /// How many workers; see [`NetServer::workers`].
+    pub fn workers(self, workers: usize) -> Self {
+        self.net(|net| net.workers(workers))
+    }
+
+    /// Which processors; see [`NetServer::cpus`].
+    pub fn cpus(self, cpus: impl Into<Vec<usize>>) -> Self {
+        self.net(|net| net.cpus(cpus))
+    }
+
+    /// Which driver; see [`NetServer::driver`].
+    pub fn driver(self, kind: DriverKind) -> Self {
+        self.net(|net| net.driver(kind))
+    }
+
+    /// All settings of the runtime that [`start`](Self::start) makes.
+    pub fn runtime(self, builder: Builder) -> Self {
+        self.net(|net| net.runtime(builder))
+    }
+
+    /// Changes the settings of the server below: placement, connections, idle timeout, sockets. Water marks are set by
+    /// [`water_marks`](Self::water_marks).
+    pub fn net(mut self, change: impl FnOnce(NetServer) -> NetServer) -> Self {
+        self.net = change(self.net);
+        self
+    }
+
+    /// Starts workers of its own and listens. Dropping the handle stops the server at once;
+    /// [`ServerHandle::shutdown`] sends GOAWAY, lets calls finish and cuts at the deadline what is left.
+    ///
+    /// # Errors
+    /// The URI is wrong, the address cannot be had, or the workers cannot be started.
+    pub fn start(self) -> Result<ServerHandle, ServerError> {
+        self.build().start()
+    }
+
+    /// Listens on the workers of a runtime that exists.
+    ///
+    /// # Errors
+    /// The URI is wrong, the address cannot be had, or the workers have stopped.
+    pub fn start_on(self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
+        self.build().start_on(runtime)
+    }
+
+    /// Serves until SIGINT or SIGTERM; then lets calls finish, for 10 s at most, and says what it cut.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), or signals cannot be received.
+    pub fn run(self) -> Result<ShutdownReport, ServerError> {
+        self.build().run()
+    }
+
+    fn build(self) -> ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static> {
+        let plan = Arc::new(Plan {
+            key: Plan::next_key(),
+            methods: self.methods,
+            interceptors: self.interceptors.into(),
+            settings: self.settings,
+            call_timeout: self.call_timeout,
+            high_water: self.high_water,
+        });
+        self.net.protocol(move || Endpoint::new(plan.clone()))
+    }
+}
+
+impl fmt::Debug for RpcServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let methods = self.methods.iter().map(|method| format!("{}/{}", method.service, method.method));
+        f.debug_struct("RpcServer")
+            .field("net", &self.net)
+            .field("methods", &methods.collect::<Vec<_>>())
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

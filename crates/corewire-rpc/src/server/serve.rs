@@ -1,0 +1,181 @@
+//! Answering a call, at once or by a task.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use corewire_proto::rpc::{CallKey, Code, Failure};
+use corewire_runtime::spawn_local;
+
+use super::connection::ServerConnection;
+use super::context::{Context, MethodName};
+use super::method::{Outcome, Room, poll};
+use crate::current::Current;
+use crate::interceptor::ServerInterceptor;
+use crate::link::{Kept, Link, State};
+use crate::status::Status;
+
+/// A call on its way through a handler.
+pub(crate) struct Call {
+    pub(super) connection: Rc<ServerConnection>,
+    pub(super) key: CallKey,
+    /// Its slot; a unary call gets one only if its handler is not ready at once.
+    pub(super) place: Option<usize>,
+    /// When it fails, by the worker's clock.
+    pub(super) deadline_ms: u64,
+    /// Who is told of its end.
+    pub(super) watch: Option<Box<Watch>>,
+}
+
+impl Call {
+    pub(super) fn link(&self) -> &Rc<Link> {
+        &self.connection.link
+    }
+}
+
+/// What interceptors are told at the end of a call.
+pub(super) struct Watch {
+    pub(super) context: Context,
+    pub(super) began: Instant,
+    pub(super) interceptors: Arc<[Box<dyn ServerInterceptor>]>,
+    /// How many of them have let it in.
+    pub(super) seen: usize,
+    /// How it ended; a handler that is dropped before it has was cancelled.
+    pub(super) code: Code,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        for interceptor in self.interceptors[..self.seen].iter().rev() {
+            interceptor.on_end(&self.context, self.code, took);
+        }
+    }
+}
+
+/// Writes the answer of a handler.
+#[inline]
+pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
+    if let Some(watch) = &mut call.watch {
+        watch.code = outcome.as_ref().map_or_else(Status::code, |_| Code::OK);
+    }
+    let key = call.key;
+    // Errors here say that the call is over: its client does not wait any more.
+    match outcome {
+        Ok(Outcome::Message(payload)) => call.link().with(|state| {
+            if let Err(error) = state.machine.send(key, Kept(&payload), true, &mut state.out) {
+                fail(state, key, &error.into());
+            }
+        }),
+        Ok(Outcome::Finished) => {
+            if let Some(place) = call.place
+                && let Err(status) = call.link().finish(place, None)
+            {
+                call.link().with(|state| fail(state, key, &status));
+            }
+        }
+        Err(status) => call.link().with(|state| fail(state, key, &status)),
+    }
+    if let Some(place) = call.place {
+        call.link().let_go(place, Code::OK);
+    }
+}
+
+/// Fails a call, with as much as the client takes.
+#[cold]
+pub(super) fn fail(state: &mut State, key: CallKey, status: &Status) {
+    let failure = Failure { code: status.code(), message: status.wire_message(), details: status.details() };
+    if state.machine.fail(key, &failure, &mut state.out).is_err() {
+        // Too long for the client, or the call is over.
+        let _ = state.machine.fail(key, &status.code().into(), &mut state.out);
+    }
+}
+
+/// The status of a handler that panicked.
+#[cold]
+pub(super) fn panicked(panic: &(dyn Any + Send), name: &MethodName) -> Status {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    tracing::error!(service = name.service, method = name.method, message, "a handler panicked");
+    Status::internal("the handler panicked")
+}
+
+/// Goes on with a handler that was not ready at once.
+pub(super) fn spawn<Fut>(mut call: Call, room: Room<Fut>, current: Current, name: Rc<MethodName>)
+where
+    Fut: Future<Output = Result<Outcome, Status>> + 'static,
+{
+    let link = call.link().clone();
+    let place = match call.place {
+        Some(place) => place,
+        None => link.with(|state| state.keep(call.key, call.deadline_ms, 1)),
+    };
+    call.place = Some(place);
+    let task = spawn_local(Served { room, call: Some(call), current, name });
+    link.with(|state| match state.slots.get_mut(place) {
+        Some(slot) => slot.set_task(task),
+        None => task.abort(),
+    });
+}
+
+/// A handler as a task.
+struct Served<Fut> {
+    room: Room<Fut>,
+    call: Option<Call>,
+    current: Current,
+    name: Rc<MethodName>,
+}
+
+impl<Fut> Future for Served<Fut>
+where
+    Fut: Future<Output = Result<Outcome, Status>> + 'static,
+{
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let entered = this.current.enter();
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let polled = poll(&mut this.room, context);
+            if polled.is_ready() {
+                // What it holds is let go before the call is answered.
+                this.room.set(None);
+            }
+            polled
+        }));
+        drop(entered);
+        let outcome = match polled {
+            Ok(Poll::Pending) => {
+                if let Some(Call { place: Some(place), connection, .. }) = &this.call {
+                    connection.link.release_held(*place);
+                }
+                return Poll::Pending;
+            }
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(panic) => Err(panicked(&*panic, &this.name)),
+        };
+        if let Some(call) = this.call.take() {
+            let connection = call.connection.clone();
+            answer(call, outcome);
+            connection.close_if_done();
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<Fut> Drop for Served<Fut> {
+    fn drop(&mut self) {
+        if let Some(Call { place: Some(place), connection, .. }) = &self.call {
+            connection.link.let_go(*place, Code::CANCELLED);
+            connection.close_if_done();
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! How a call ended.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use corewire_proto::rpc::{CallError, Code, ErrorBody, SendError};
+
+/// A call that did not succeed: a code, a text for people, and details that the application may add.
+///
+/// ```
+/// use corewire_rpc::{Code, Status};
+///
+/// let status = Status::new(Code::PERMISSION_DENIED, "ann may not write");
+/// assert_eq!(status.code(), Code::PERMISSION_DENIED);
+/// assert_eq!(status.to_string(), "permission denied (14): ann may not write");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Status {
+    // Boxed, so that a result of a call stays small: it lies in every future on the way.
+    inner: Box<Inner>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Inner {
+    code: Code,
+    message: Cow<'static, str>,
+    details: Bytes,
+    not_begun: bool,
+}
+
+impl Status {
+    /// Longest message that goes over the wire, in bytes; a longer one is cut at a character.
+    pub const MESSAGE_MAX: usize = 16 * 1024;
+
+    /// A status with a text for people.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        let inner = Inner { code, message: message.into(), details: Bytes::new(), not_begun: false };
+        Self { inner: Box::new(inner) }
+    }
+
+    /// A fault of this side.
+    pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::INTERNAL, message)
+    }
+
+    /// The request means nothing.
+    pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::INVALID_REQUEST, message)
+    }
+
+    /// Adds details, which version 1 cannot carry.
+    #[must_use]
+    pub fn with_details(mut self, details: impl Into<Bytes>) -> Self {
+        self.inner.details = details.into();
+        self
+    }
+
+    /// Why.
+    pub fn code(&self) -> Code {
+        self.inner.code
+    }
+
+    /// The same for people; may be empty.
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// What the application added. Of a server of version 1: the payload of its response.
+    pub fn details(&self) -> &Bytes {
+        &self.inner.details
+    }
+
+    /// The server has certainly not begun the call: it can be made again without harm.
+    pub fn is_not_begun(&self) -> bool {
+        self.inner.not_begun
+    }
+
+    pub(crate) fn not_begun(mut self) -> Self {
+        self.inner.not_begun = true;
+        self
+    }
+
+    /// The message as it fits on the wire.
+    pub(crate) fn wire_message(&self) -> &str {
+        let message = self.message();
+        let mut end = message.len().min(Self::MESSAGE_MAX);
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        &message[..end]
+    }
+
+    pub(crate) fn from_wire(error: &ErrorBody<'_>) -> Self {
+        Self::new(error.code, error.message.to_owned()).with_details(Bytes::copy_from_slice(error.details))
+    }
+
+    pub(crate) fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::UNAVAILABLE, message)
+    }
+
+    pub(crate) fn cancelled(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::CANCELLED, message)
+    }
+
+    pub(crate) fn deadline() -> Self {
+        Self::new(Code::DEADLINE_EXCEEDED, "the call was not done within its time")
+    }
+
+    pub(crate) fn connection_lost(reason: impl fmt::Display) -> Self {
+        Self::new(Code::CONNECTION_CLOSED, format!("the connection was lost: {reason}"))
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(Code::CONNECTION_CLOSED, "the channel is closed").not_begun()
+    }
+}
+
+impl From<Code> for Status {
+    fn from(code: Code) -> Self {
+        Self::new(code, "")
+    }
+}
+
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        let code = match error {
+            CallError::GoingAway => Code::UNAVAILABLE,
+            CallError::TooManyCalls { .. } | CallError::TooManyStreams { .. } => Code::RESOURCE_EXHAUSTED,
+            _ => Code::INVALID_REQUEST,
+        };
+        Self::new(code, error.to_string()).not_begun()
+    }
+}
+
+impl From<SendError> for Status {
+    fn from(error: SendError) -> Self {
+        let code = match error {
+            SendError::CallOver | SendError::HalfEnded => Code::CANCELLED,
+            _ => Code::INVALID_REQUEST,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Code(number) = self.code();
+        write!(f, "{} ({number})", name(self.code()))?;
+        if self.message().is_empty() { Ok(()) } else { write!(f, ": {}", self.message()) }
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Status({self})")
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// The name of a code, for people.
+pub(crate) const fn name(code: Code) -> &'static str {
+    match code {
+        Code::OK => "ok",
+        Code::UNKNOWN => "unknown error",
+        Code::SERVICE_NOT_FOUND => "service not found",
+        Code::METHOD_NOT_FOUND => "method not found",
+        Code::INVALID_REQUEST => "invalid request",
+        Code::INVALID_RESPONSE => "invalid response",
+        Code::DEADLINE_EXCEEDED => "deadline exceeded",
+        Code::CONNECTION_CLOSED => "connection closed",
+        Code::SERIALIZATION => "serialization failed",
+        Code::DESERIALIZATION => "deserialization failed",
+        Code::INTERNAL => "internal error",
+        Code::CANCELLED => "cancelled",
+        Code::RESOURCE_EXHAUSTED => "resource exhausted",
+        Code::UNAUTHENTICATED => "unauthenticated",
+        Code::PERMISSION_DENIED => "permission denied",
+        Code::UNAVAILABLE => "unavailable",
+        Code::PROTOCOL_ERROR => "protocol error",
+        Code::FLOW_CONTROL_ERROR => "flow-control error",
+        _ => "application error",
+    }
+}

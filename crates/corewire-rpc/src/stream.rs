@@ -1,0 +1,223 @@
+//! The two ends of a stream of messages.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use corewire_proto::rpc::Code;
+use futures_core::Stream;
+
+use crate::current::Current;
+use crate::handle::{Away, Handle};
+use crate::message::Message;
+use crate::status::Status;
+
+/// The messages of the peer, in order: those of the client in a handler, those of the server at a caller.
+///
+/// Messages that are not taken stop the peer once they fill the window of the call (in version 1, which has no
+/// credits, they stop the whole connection). At a caller, dropping it before its end cancels the call; in a handler it
+/// only gives up the rest.
+///
+/// It is a [`Stream`], `Send`, and can be read on any thread; each message then comes by way of the connection's worker.
+pub struct Streaming<T = Bytes> {
+    handle: Handle,
+    away: Option<Away<Option<Result<Bytes, Status>>>>,
+    is_done: bool,
+    cancels: bool,
+    message: PhantomData<fn() -> T>,
+}
+
+impl<T> Streaming<T> {
+    pub(crate) const fn new(handle: Handle, cancels: bool) -> Self {
+        Self { handle, away: None, is_done: false, cancels, message: PhantomData }
+    }
+}
+
+impl<T: Message> Streaming<T> {
+    /// The next message; `None` at the clean end. After an error there is nothing more. Dropping the future loses no
+    /// message.
+    ///
+    /// # Errors
+    /// The call failed or was cancelled, its connection was lost, or the message cannot be read.
+    pub async fn next(&mut self) -> Option<Result<T, Status>> {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    /// The one message of a half that has no more.
+    pub(crate) fn poll_only(&mut self, context: &mut Context<'_>) -> Poll<Result<T, Status>> {
+        let next = ready!(self.poll(context));
+        self.is_done = true;
+        Poll::Ready(next.unwrap_or_else(|| {
+            Err(Status::new(Code::INVALID_RESPONSE, "the server ended the call without a response"))
+        }))
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
+        if self.is_done {
+            return Poll::Ready(None);
+        }
+        let next = ready!(self.poll_payload(context));
+        self.is_done = !matches!(next, Some(Ok(_)));
+        Poll::Ready(next.map(|next| next.and_then(T::decode)))
+    }
+}
+
+impl<T> Streaming<T> {
+    #[inline]
+    fn poll_payload(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        if self.away.is_none()
+            && let Some(polled) = self.handle.poll_next_here(context)
+        {
+            return polled;
+        }
+        let away = self
+            .away
+            .get_or_insert_with(|| self.handle.away(|link, place, context| link.poll_next(place, context)));
+        let next = ready!(Pin::new(away).poll(context));
+        self.away = None;
+        Poll::Ready(next.unwrap_or_else(|_| Some(Err(Status::closed()))))
+    }
+}
+
+impl<T: Message> Stream for Streaming<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll(context)
+    }
+}
+
+impl<T> Drop for Streaming<T> {
+    fn drop(&mut self) {
+        if self.cancels {
+            if !self.is_done {
+                self.handle.cancel(Code::CANCELLED, "the caller dropped the responses");
+            }
+        } else {
+            self.handle.anywhere(|link, place| link.deafen(place));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Streaming<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streaming").field("is_done", &self.is_done).finish_non_exhaustive()
+    }
+}
+
+/// Sends messages to the peer: requests at a caller, responses in a handler.
+///
+/// A caller ends its half by [`finish`](Self::finish); dropping the sink without that cancels the call. A handler's
+/// half ends when the handler does.
+pub struct Sink<T = Bytes> {
+    handle: Handle,
+    away: Option<Away<Result<(), Status>>>,
+    /// At a caller: whether it has ended its half.
+    is_finished: bool,
+    is_caller: bool,
+    /// The last message may be held back a moment so that it can say that it is the last.
+    may_hold: bool,
+    message: PhantomData<fn(T)>,
+}
+
+impl<T> Sink<T> {
+    pub(crate) const fn of_handler(handle: Handle, may_hold: bool) -> Self {
+        Self { handle, away: None, is_finished: false, is_caller: false, may_hold, message: PhantomData }
+    }
+
+    pub(crate) const fn of_caller(handle: Handle, is_finished: bool) -> Self {
+        Self { handle, away: None, is_finished, is_caller: true, may_hold: false, message: PhantomData }
+    }
+
+    /// Ends the requests; responses go on. Sends nothing more after it.
+    ///
+    /// # Errors
+    /// The call is over.
+    pub async fn finish(mut self) -> Result<(), Status> {
+        self.settle().await?;
+        let ended = self.end();
+        self.is_finished = true;
+        match ended {
+            Some(ended) => ended,
+            None => {
+                let away = self.handle.away(|link, place, _| Poll::Ready(link.finish(place, None)));
+                away.await.unwrap_or_else(|_| Err(Status::closed()))
+            }
+        }
+    }
+
+    fn end(&self) -> Option<Result<(), Status>> {
+        self.handle.here(|link, place| link.finish(place, None))
+    }
+
+    /// Waits for a message that was handed to the worker and whose future was dropped.
+    async fn settle(&mut self) -> Result<(), Status> {
+        if let Some(away) = &mut self.away {
+            let sent = away.await.unwrap_or_else(|_| Err(Status::closed()));
+            self.away = None;
+            sent?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Message> Sink<T> {
+    /// Sends a message, once the peer has granted credit and the connection takes bytes. Dropping the future before it
+    /// is ready sends it or not, but never a part of it.
+    ///
+    /// # Errors
+    /// The call is over, or the message cannot be written or sent.
+    pub async fn send(&mut self, message: T) -> Result<(), Status> {
+        let payload = message.encode()?;
+        self.send_payload(payload).await
+    }
+}
+
+impl<T> Sink<T> {
+    async fn send_payload(&mut self, payload: Bytes) -> Result<(), Status> {
+        self.settle().await?;
+        match poll_fn(|context| self.poll_ready_here(context)).await {
+            Some(ready) => {
+                ready?;
+                let hold = self.may_hold && Current::get().slot == Some(self.handle.key());
+                let sent = self.handle.here(|link, place| link.send(place, payload, hold));
+                sent.unwrap_or_else(|| Err(Status::closed()))
+            }
+            None => {
+                let mut payload = Some(payload);
+                self.away = Some(self.handle.away(move |link, place, context| {
+                    ready!(link.poll_ready(place, context))?;
+                    Poll::Ready(link.send(place, payload.take().unwrap_or_default(), false))
+                }));
+                self.settle().await
+            }
+        }
+    }
+
+    /// `None`: the calling code runs elsewhere.
+    #[inline]
+    fn poll_ready_here(&self, context: &mut Context<'_>) -> Poll<Option<Result<(), Status>>> {
+        match self.handle.here(|link, place| link.poll_ready(place, context)) {
+            Some(polled) => polled.map(Some),
+            None if self.handle.is_here() => Poll::Ready(Some(Err(Status::closed()))),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+impl<T> Drop for Sink<T> {
+    fn drop(&mut self) {
+        if self.is_caller && !self.is_finished {
+            self.handle.cancel(Code::CANCELLED, "the caller dropped its sink");
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sink<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").field("is_finished", &self.is_finished).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! What a channel and a server do around calls: interceptors, retries, hedging, fairness, keep-alive, limits.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use corewire::wait;
+use corewire_rpc::{
+    Bytes, CallOptions, Channel, ClientInterceptor, Code, Context, MethodPath, Retry, RpcServer,
+    ServerInterceptor, Service, Status, Version,
+};
+use support::{channel, eventually, server};
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+struct Logging(Log);
+
+impl ServerInterceptor for Logging {
+    fn on_call(&self, call: &Context) -> Result<(), Status> {
+        self.0.lock().unwrap().push(format!("{}/{}", call.service(), call.method()));
+        Ok(())
+    }
+
+    fn on_end(&self, _: &Context, code: Code, _: Duration) {
+        self.0.lock().unwrap().push(format!("ended {}", code.0));
+    }
+}
+
+struct Password;
+
+impl ServerInterceptor for Password {
+    fn on_call(&self, call: &Context) -> Result<(), Status> {
+        match call.metadata().get_str("password") {
+            Some("mellon") => Ok(()),
+            _ => Err(Status::new(Code::UNAUTHENTICATED, "speak, friend")),
+        }
+    }
+}
+
+struct Speak(Log);
+
+impl ClientInterceptor for Speak {
+    fn on_call(&self, _: &MethodPath, options: &mut CallOptions) -> Result<(), Status> {
+        options.add_metadata("password", "mellon");
+        Ok(())
+    }
+
+    fn on_end(&self, path: &MethodPath, code: Code, _: Duration) {
+        let method = String::from_utf8_lossy(path.method()).into_owned();
+        self.0.lock().unwrap().push(format!("{method} ended {}", code.0));
+    }
+}
+
+#[test]
+fn interceptors_see_each_call_and_its_end_and_can_refuse_it() {
+    let log = Log::default();
+    let server = server(|server| server.interceptor(Logging(log.clone())).interceptor(Password));
+    let stranger = channel(&server, Version::V2);
+    assert_eq!(wait(stranger.unary("EchoService/echo", "x")).unwrap_err().code(), Code::UNAUTHENTICATED);
+    let told = Log::default();
+    let friend = Channel::to(server.uri()).interceptor(Speak(told.clone())).build().unwrap();
+    assert_eq!(wait(friend.unary("EchoService/echo", "x")).unwrap(), "x");
+    assert_eq!(*log.lock().unwrap(), ["EchoService/echo", "ended 13", "EchoService/echo", "ended 0"]);
+    assert_eq!(*told.lock().unwrap(), ["echo ended 0"]);
+}
+
+/// Fails the first calls as unavailable.
+fn flaky(failures: usize, count: &Arc<AtomicUsize>) -> Service {
+    let count = count.clone();
+    Service::new("Flaky").unary("get", move |_: Bytes, _: Context| {
+        let call = count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if call < failures {
+                Err(Status::new(Code::UNAVAILABLE, "not yet"))
+            } else {
+                Ok(Bytes::from("got"))
+            }
+        }
+    })
+}
+
+#[test]
+fn only_calls_marked_idempotent_are_retried() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let server = server(|server| server.service(flaky(2, &count)));
+    let channel = Channel::to(server.uri()).retry(Retry::default()).build().unwrap();
+    assert_eq!(wait(channel.unary("Flaky/get", "")).unwrap_err().code(), Code::UNAVAILABLE);
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    assert_eq!(wait(channel.unary("Flaky/get", "").idempotent()).unwrap(), "got");
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn retries_end_with_their_budget() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let server = server(|server| server.service(flaky(usize::MAX, &count)));
+    let mut retry = Retry::default();
+    (retry.attempts, retry.budget, retry.initial_wait) = (10, 3, Duration::from_millis(1));
+    let channel = Channel::to(server.uri()).retry(retry).build().unwrap();
+    for _ in 0..2 {
+        assert!(wait(channel.unary("Flaky/get", "").idempotent()).is_err());
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 2 + 3, "two calls and a budget of three");
+}
+
+#[test]
+fn a_slow_call_is_hedged_and_the_loser_is_cancelled() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let (begun, ended) = (count.clone(), Arc::new(AtomicUsize::new(0)));
+    struct Ends(Arc<AtomicUsize>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let dropped = ended.clone();
+    let server = server(move |server| {
+        server.service(Service::new("Slow").unary("first", move |_: Bytes, _: Context| {
+            let (call, ends) = (begun.fetch_add(1, Ordering::SeqCst), Ends(dropped.clone()));
+            async move {
+                let _ends = ends;
+                if call == 0 {
+                    std::future::pending::<()>().await;
+                }
+                Ok(Bytes::from(call.to_string()))
+            }
+        }))
+    });
+    let channel = Channel::to(server.uri()).hedge(Duration::from_millis(20)).build().unwrap();
+    assert_eq!(wait(channel.unary("Slow/first", "").idempotent()).unwrap(), "1");
+    eventually("both have ended", || ended.load(Ordering::SeqCst) == 2);
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_thousand_streams_of_one_connection_get_their_turns() {
+    let server = server(|server| server);
+    let uri = server.uri().to_owned();
+    corewire::block_on(async move {
+        let channel = Channel::to(uri).build().unwrap();
+        let done = std::rc::Rc::new(std::cell::Cell::new(false));
+        let streams: Vec<_> = (0..1_000)
+            .map(|_| {
+                let (channel, done) = (channel.clone(), done.clone());
+                corewire::spawn_local(async move {
+                    let (mut sink, mut replies) = channel.stream("StreamBenchService/echo").await.unwrap();
+                    let mut count = 0_u32;
+                    while !done.get() {
+                        sink.send(Bytes::from_static(&[7; 128])).await.unwrap();
+                        replies.next().await.unwrap().unwrap();
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        corewire::sleep(Duration::from_millis(500)).await;
+        done.set(true);
+        let mut counts = Vec::new();
+        for stream in streams {
+            counts.push(stream.await.unwrap());
+        }
+        let mean = counts.iter().sum::<u32>() / 1_000;
+        let slowest = *counts.iter().min().unwrap();
+        assert!(slowest * 2 >= mean, "the slowest had {slowest}, the mean is {mean}");
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_server_that_does_not_answer_pings_is_given_up() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}", listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // Reads and says nothing, as a machine that has lost its mind does.
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        all
+    });
+    let alive = Duration::from_millis(60);
+    let channel = Channel::to(uri).keep_alive(alive, alive).build().unwrap();
+    let began = Instant::now();
+    let status = wait(channel.unary("A/b", "")).unwrap_err();
+    assert_eq!(status.code(), Code::CONNECTION_CLOSED, "{status}");
+    assert!(status.message().contains("ping"), "{status}");
+    assert!(began.elapsed() >= 2 * alive);
+    let received = peer.join().unwrap();
+    assert!(received.windows(6).any(|frame| frame == b"GRPC\x02\x03"), "a ping was sent");
+}
+
+#[test]
+fn a_channel_spreads_its_connections_over_its_servers() {
+    let servers = [server(|server| server), server(|server| server)];
+    let channel = Channel::to(servers[0].uri()).and(servers[1].uri()).connections(2).build().unwrap();
+    eventually("both are used", || {
+        wait(channel.unary("EchoService/echo", "x")).unwrap();
+        servers.iter().all(|server| server.stats().sessions == 1)
+    });
+}
+
+#[test]
+fn services_and_channels_work_over_unix_domain_sockets() {
+    let path = std::env::temp_dir().join(format!("corewire-rpc-{}.sock", std::process::id()));
+    let uri = format!("unix://{}", path.display());
+    let server =
+        RpcServer::bind(&uri).service(support::echo_service("EchoService")).workers(1).start().unwrap();
+    let channel = Channel::to(server.uri()).build().unwrap();
+    assert_eq!(wait(channel.unary("EchoService/echo", "local")).unwrap(), "local");
+    drop(server);
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn a_path_without_a_slash_and_a_bad_metadata_name_are_errors_of_the_call() {
+    let server = server(|server| server);
+    let channel = channel(&server, Version::V2);
+    let status = wait(channel.unary("echo", "x")).unwrap_err();
+    assert!(status.message().contains("Service/method"), "{status}");
+    let status = wait(channel.unary("EchoService/echo", "x").metadata("Not Allowed", "x")).unwrap_err();
+    assert!(status.message().contains("metadata name"), "{status}");
+    assert_eq!(wait(channel.unary("EchoService/echo", "x")).unwrap(), "x");
+}
+
+#[test]
+fn a_closed_channel_fails_its_calls() {
+    let server = server(|server| server);
+    let channel = channel(&server, Version::V2);
+    wait(channel.unary("EchoService/echo", "x")).unwrap();
+    channel.close();
+    assert_eq!(wait(channel.unary("EchoService/echo", "x")).unwrap_err().code(), Code::CONNECTION_CLOSED);
+    eventually("the connection is closed", || server.stats().sessions == 0);
+}

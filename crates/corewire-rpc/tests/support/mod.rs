@@ -1,0 +1,112 @@
+//! What several tests need.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use corewire::ServerHandle;
+use corewire_rpc::{Bytes, Channel, Context, RpcServer, Service, Sink, Status, Streaming, Version};
+
+pub const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
+
+/// Echoes in all four modes under one name.
+pub fn echo_service(name: &str) -> Service {
+    Service::new(name)
+        .unary("echo", |request: Bytes, _: Context| async move { Ok(request) })
+        .client_stream("echo", |mut requests: Streaming, _: Context| async move {
+            let mut all = Vec::new();
+            while let Some(request) = requests.next().await {
+                all.extend_from_slice(&request?);
+            }
+            Ok(Bytes::from(all))
+        })
+        .server_stream("echo", |request: Bytes, mut replies: Sink, _: Context| async move {
+            for byte in request.chunks(1) {
+                replies.send(Bytes::copy_from_slice(byte)).await?;
+            }
+            Ok(())
+        })
+        .bidi("echo", echo_all)
+}
+
+pub async fn echo_all(mut requests: Streaming, mut replies: Sink, _: Context) -> Result<(), Status> {
+    while let Some(request) = requests.next().await {
+        replies.send(request?).await?;
+    }
+    Ok(())
+}
+
+pub fn server(change: impl FnOnce(RpcServer) -> RpcServer) -> ServerHandle {
+    let server = RpcServer::bind("tcp://127.0.0.1:0")
+        .service(echo_service("EchoService"))
+        .stream_route("StreamBenchService", "echo", echo_all)
+        .workers(1);
+    change(server).start().unwrap()
+}
+
+pub fn channel(server: &ServerHandle, version: Version) -> Channel {
+    Channel::to(server.uri()).protocol(version).build().unwrap()
+}
+
+/// A peer of raw bytes.
+pub struct Raw(pub TcpStream);
+
+impl Raw {
+    pub fn connect(server: &ServerHandle) -> Self {
+        let stream = TcpStream::connect(server.local_addrs()[0]).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self(stream)
+    }
+
+    pub fn send(&mut self, text: &str) {
+        self.0.write_all(&hex(text)).unwrap();
+    }
+
+    /// Reads as many bytes as are expected, and expects these.
+    pub fn expect(&mut self, text: &str) {
+        let expected = hex(text);
+        let mut read = vec![0; expected.len()];
+        self.0.read_exact(&mut read).unwrap();
+        assert_eq!(dump(&read), dump(&expected));
+    }
+
+    /// The server closes without a further byte (or resets).
+    pub fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => assert_eq!(dump(&rest), ""),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+        }
+    }
+
+    /// The server closes, whatever it says before.
+    pub fn read_to_end(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        if let Err(error) = self.0.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
+        rest
+    }
+}
+
+pub fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let value = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;
+    digits.chunks(2).map(|pair| value(pair[0]) << 4 | value(pair[1])).collect()
+}
+
+pub fn dump(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Waits until something is so, for at most 10 s.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("not within 10 s: {what}");
+}
