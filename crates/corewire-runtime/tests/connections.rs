@@ -114,6 +114,18 @@ fn a_full_queue_refuses_whole_messages_and_keeps_what_it_took() {
 }
 
 #[test]
+fn a_small_limit_holds_within_a_tick_too() {
+    run(async {
+        let (connection, _record, _peer) = recorded(options(|options| options.queue_limit = 1000));
+        // Nothing leaves before the end of the tick: the queue only grows.
+        connection.send(&[1; 600]).unwrap();
+        connection.send(&[2; 600]).unwrap();
+        assert_eq!(connection.send(&[3; 10]), Err(SendError::QueueFull { queued: 1200, limit: 1000 }));
+        assert_eq!(connection.queued(), 1200);
+    });
+}
+
+#[test]
 fn waiting_senders_wake_at_the_low_water_mark() {
     run(async {
         let marks = options(|options| (options.high_water, options.low_water) = (400_000, 100_000));

@@ -18,7 +18,7 @@ pub(crate) struct Conn {
     pub(crate) protocol: Option<Box<dyn Protocol>>,
     pub(crate) options: Rc<ConnectionOptions>,
     pub(crate) out: SendQueue,
-    /// Up to this many bytes the queue may grow without a flush or a pause: the least of its marks.
+    /// Up to this many bytes the queue may grow without a flush, a pause or a refusal: the least of its marks.
     pub(crate) append_max: usize,
     /// Bytes handed to the kernel in the tick of this number.
     pub(crate) burst: usize,
@@ -64,7 +64,7 @@ impl Conn {
         Self {
             token,
             protocol: Some(protocol),
-            append_max: FLUSH_AT.min(options.high_water.saturating_sub(1)),
+            append_max: FLUSH_AT.min(options.high_water.saturating_sub(1)).min(options.queue_limit),
             options,
             out: SendQueue::default(),
             burst: 0,
