@@ -45,8 +45,19 @@ impl Core {
     /// Calls the protocol of a connection; a panic ends that connection.
     #[inline]
     fn call(self: &Rc<Self>, token: Token, call: impl FnOnce(&mut dyn Protocol, &Connection)) {
-        let taken = self.with_conn(token, |conn| conn.protocol.take());
-        let Some(Some(mut protocol)) = taken else { return };
+        if let Some(Some(protocol)) = self.with_conn(token, |conn| conn.protocol.take()) {
+            self.call_taken(token, protocol, call);
+        }
+    }
+
+    /// Calls a protocol that was taken out of its connection, and puts it back.
+    #[inline]
+    fn call_taken(
+        self: &Rc<Self>,
+        token: Token,
+        mut protocol: Box<dyn Protocol>,
+        call: impl FnOnce(&mut dyn Protocol, &Connection),
+    ) {
         let connection = Connection { core: self.clone(), token, carried: None };
         let outcome = guarded(|| call(&mut *protocol, &connection));
         let mut conns = self.conns.borrow_mut();
@@ -71,15 +82,8 @@ impl Core {
             conn.last_active = self.now_ms();
             if conn.closing.is_some() { None } else { conn.protocol.take() }
         });
-        let Some(Some(mut protocol)) = taken else { return };
-        let connection = Connection { core: self.clone(), token, carried: None };
-        let outcome = guarded(|| protocol.on_received(&connection, data));
-        let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token) else { return };
-        conn.protocol = Some(protocol);
-        if let Err(message) = outcome {
-            self.note_panic(&message);
-            self.doom(conn, CloseReason::HandlerPanicked(message));
+        if let Some(Some(protocol)) = taken {
+            self.call_taken(token, protocol, |protocol, connection| protocol.on_received(connection, data));
         }
     }
 
