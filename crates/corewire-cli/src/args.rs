@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::lists::{Counts, Cpus, count, counts, cpus, duration, receive_buffer};
+use crate::moves::{Moves, moves};
 use crate::proxy::ProxyKind;
 
 /// Serve, load and measure network services.
@@ -427,6 +428,9 @@ pub(crate) struct LimitServeArgs {
     /// Where to listen
     #[arg(long, default_value = "tcp://127.0.0.1:0")]
     pub(crate) listen: String,
+    /// Bytes there and back [default: back what was received]
+    #[arg(long, value_parser = moves)]
+    pub(crate) moves: Option<Moves>,
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,
@@ -468,6 +472,9 @@ pub(crate) struct LimitLoadArgs {
     /// Bytes of a message
     #[arg(long, default_value = "32", value_parser = count)]
     pub(crate) size: usize,
+    /// Bytes there and back [default: back what was received]
+    #[arg(long, value_parser = moves)]
+    pub(crate) moves: Option<Moves>,
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,

@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     errors: AtomicU64,
     first_error: Mutex<Option<String>>,
     traffic: Box<[Traffic]>,
+    /// Latencies of whole streams.
+    streams: Mutex<Latency>,
 }
 
 impl Shared {
@@ -62,6 +64,7 @@ impl Shared {
             errors: AtomicU64::new(0),
             first_error: Mutex::new(None),
             traffic: (0..threads).map(|_| Traffic::default()).collect(),
+            streams: Mutex::new(latency()),
         }
     }
 
@@ -106,6 +109,12 @@ impl Shared {
     /// The counters of one thread.
     pub(crate) fn traffic(&self, thread: usize) -> &Traffic {
         &self.traffic[thread]
+    }
+
+    /// Adds a thread's latencies of whole streams.
+    pub(crate) fn add_streams(&self, own: &Latency) {
+        let added = self.streams.lock().unwrap_or_else(PoisonError::into_inner).add(own);
+        debug_assert!(added.is_ok(), "all histograms have the same bounds");
     }
 
     /// What a drain still waits for, over all threads.

@@ -12,6 +12,7 @@ mod heap;
 mod limit;
 mod lists;
 mod load;
+mod moves;
 mod pattern;
 mod proxy;
 mod serve;

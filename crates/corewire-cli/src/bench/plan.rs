@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::args::{BenchArgs, BenchKind, CallMode, Driver, LoadKind};
-use crate::load::{rpc_name, rpc_wire_size, stream_name};
+use crate::args::{BenchArgs, BenchKind, CallMode, Driver};
+use crate::load::{rpc_name, stream_name};
+use crate::moves::Moves;
 
 /// What moves in a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,11 +44,19 @@ impl Workload {
         matches!(self, Self::Udp | Self::UdpPlain | Self::UdpSend | Self::UdpSendPlain)
     }
 
+    /// Whether frames of the RPC protocol move.
+    pub(crate) fn is_rpc(self) -> bool {
+        matches!(self, Self::Rpc(..) | Self::Stream(_))
+    }
+
     /// Whether datagrams move one by one.
     pub(crate) fn is_plain(self) -> bool {
         matches!(self, Self::UdpPlain | Self::UdpSendPlain)
     }
 }
+
+/// Frames of a stream, as in the report.
+pub(crate) const FRAMES: usize = 16;
 
 /// The workloads of `bench rpc`.
 const RPC: [Workload; 5] = [
@@ -90,13 +99,19 @@ impl Cell {
         }
     }
 
-    /// Bytes of a message on the wire.
-    pub(crate) fn wire_size(&self) -> usize {
+    /// What moves on each connection, where it comes back.
+    pub(crate) fn moves(&self) -> Moves {
+        let size = self.size as u64;
         match self.workload {
-            Workload::Rpc(..) => rpc_wire_size(LoadKind::Rpc, self.size),
-            Workload::Stream(_) => rpc_wire_size(LoadKind::Stream, self.size),
-            _ => self.size,
+            Workload::Rpc(..) => Moves::calls(size),
+            Workload::Stream(_) => Moves::streams(size, FRAMES as u64),
+            _ => Moves::endless(size, size),
         }
+    }
+
+    /// Bytes of a message on the wire in the direction of the server, its share of what goes around messages included.
+    pub(crate) fn wire_size(&self) -> f64 {
+        self.moves().per_message().0
     }
 }
 

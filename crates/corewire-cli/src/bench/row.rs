@@ -90,7 +90,7 @@ impl Row {
             msgs_per_s,
             msgs_per_s_min,
             msgs_per_s_max,
-            mbit_per_s: msgs_per_s * cell.wire_size() as f64 * 8.0 / 1e6,
+            mbit_per_s: msgs_per_s * cell.wire_size() * 8.0 / 1e6,
             ns_per_msg: super::stats::per(1e9, msgs_per_s),
             server_cpu_ns_per_msg: Some(of(|m| m.server_cpu_ns)),
             client_cpu_ns_per_msg: of(|m| m.client_cpu_ns),

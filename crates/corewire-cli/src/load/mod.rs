@@ -13,6 +13,7 @@ use crate::args::{CallMode, LoadArgs, LoadKind};
 use crate::bench::{Row, per, results, write_json};
 use crate::conduct::{Length, Timed, by_clock, by_control};
 use crate::failure::Failure;
+use crate::moves::Moves;
 use crate::system;
 
 /// Loads the target and prints what came of it; whether there were no errors.
@@ -58,17 +59,13 @@ fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
     }
 }
 
-/// Bytes of the names in a request of `BenchEchoService/echo` and of the headers around its payload.
-const RPC_OVERHEAD: usize = 16 + 2 + 16 + 2 + 4;
-/// Bytes of a stream frame beside its payload.
-const STREAM_OVERHEAD: usize = 16;
-
-/// Bytes of a message on the wire, in the direction of the server.
-pub(crate) fn rpc_wire_size(kind: LoadKind, payload: usize) -> usize {
-    match kind {
-        LoadKind::Rpc => payload + RPC_OVERHEAD,
-        LoadKind::Stream => payload + STREAM_OVERHEAD,
-        _ => payload,
+/// What moves on each connection.
+fn moves(args: &LoadArgs) -> Moves {
+    let size = args.size as u64;
+    match args.kind {
+        LoadKind::Rpc => Moves::calls(size),
+        LoadKind::Stream => Moves::streams(size, args.frames as u64),
+        _ => Moves::endless(size, size),
     }
 }
 
@@ -129,7 +126,7 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         msgs_per_s,
         msgs_per_s_min: msgs_per_s,
         msgs_per_s_max: msgs_per_s,
-        mbit_per_s: msgs_per_s * rpc_wire_size(args.kind, args.size) as f64 * 8.0 / 1e6,
+        mbit_per_s: msgs_per_s * moves(args).per_message().0 * 8.0 / 1e6,
         ns_per_msg: per(1e9, msgs_per_s),
         client_cpu_ns_per_msg: per((after.cpu_ns - before.cpu_ns) as f64, messages),
         heap_bytes_per_msg: heap,

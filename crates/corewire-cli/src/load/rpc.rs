@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use corewire::spawn_local;
 use corewire_rpc::{Bytes, Channel, MethodPath, Status, Unary, Version};
 
-use super::rpc_wire_size;
 use super::station::Station;
 use crate::args::{CallMode, LoadArgs, LoadKind};
 use crate::failure::Failure;
@@ -50,7 +49,6 @@ struct Lane<'a> {
     path: MethodPath,
     /// More than there are in flight, so that a reply that went to the wrong call is told by its content.
     messages: Vec<Bytes>,
-    wire_size: u64,
     budget: u64,
 }
 
@@ -62,15 +60,7 @@ impl<'a> Lane<'a> {
         let mut pattern = Pattern::new(args.size);
         let messages =
             (0..=args.window as u64).map(|at| Bytes::copy_from_slice(pattern.message(at))).collect();
-        let wire_size = rpc_wire_size(args.kind, args.size) as u64;
-        Self {
-            station,
-            channel,
-            path,
-            messages,
-            wire_size,
-            budget: station.budget(index).unwrap_or(u64::MAX),
-        }
+        Self { station, channel, path, messages, budget: station.budget(index).unwrap_or(u64::MAX) }
     }
 
     #[inline]
@@ -80,9 +70,7 @@ impl<'a> Lane<'a> {
 
     #[inline]
     fn sent(&self) {
-        let traffic = self.station.traffic();
-        traffic.in_flight.add(1);
-        traffic.sent_bytes.add(self.wire_size);
+        self.station.traffic().in_flight.add(1);
     }
 
     #[inline]
@@ -90,7 +78,6 @@ impl<'a> Lane<'a> {
         let traffic = self.station.traffic();
         traffic.in_flight.subtract(1);
         traffic.messages.add(1);
-        traffic.recv_bytes.add(self.wire_size);
         if reply != self.message(number) {
             self.station.shared.fault(|| format!("message {number} got another reply"));
         }

@@ -1,0 +1,46 @@
+//! `corewire bench` of calls and streams, as a user runs it: what moves is checked, speed is not.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// The rows of a short benchmark, all of them valid.
+fn bench(name: &str, arguments: &[&str]) -> Vec<Value> {
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}.json"));
+    let output = Command::new(env!("CARGO_BIN_EXE_corewire"))
+        .arg("bench")
+        .args(arguments)
+        .args(["--warmup", "10ms", "--duration", "60ms", "--repeats", "1", "--json", json.to_str().unwrap()])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{table}{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    rows.as_array().unwrap().clone()
+}
+
+/// A row is valid only if both sides counted the same bytes, and as many for a message as the limit moves.
+#[test]
+fn calls_of_every_mode_move_what_the_limit_moves_on_both_drivers() {
+    for driver in ["auto", "epoll"] {
+        let sizes = ["rpc", "--driver", driver, "--connections", "3", "--window", "2", "--size", "1,47"];
+        let rows = bench(&format!("rpc-{driver}"), &sizes);
+        for workload in ["rpc/unary", "rpc/client-stream", "rpc/server-stream", "rpc/bidi", "rpc2/unary"] {
+            assert!(rows.iter().any(|row| row["workload"] == workload), "{workload}");
+        }
+        assert!(rows.iter().all(|row| row["limit_msgs_per_s"].as_f64().unwrap() > 0.0));
+    }
+}
+
+#[test]
+fn streams_move_what_the_limit_moves_on_both_drivers() {
+    for driver in ["auto", "epoll"] {
+        let windows = ["stream", "--driver", driver, "--connections", "3", "--window", "1,16"];
+        let rows = bench(&format!("stream-{driver}"), &windows);
+        assert_eq!(rows.len(), 4, "{rows:?}");
+    }
+}
