@@ -5,26 +5,18 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Command, Dialogue, Snapshot, Traffic};
 use crate::failure::Failure;
+use crate::percentiles::Percentiles;
+pub(crate) use crate::percentiles::{Latency, latency};
 
 /// How long the connections may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the messages in flight may take to come back once sending has stopped.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Latencies of one thread or one run, in nanoseconds.
-pub(crate) type Latency = Histogram<u32>;
-
-/// A histogram from 1 ns to a minute with three digits; what is longer counts as a minute.
-pub(crate) fn latency() -> Latency {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3)
-        .unwrap_or_else(|_| unreachable!("the bounds are constants"))
-}
 
 /// What the load is to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,14 +160,11 @@ impl std::fmt::Debug for Crew {
 pub(crate) struct LoadReport {
     /// The totals after the drain.
     pub(crate) totals: Snapshot,
-    /// Latencies taken; the percentiles are 0 when there is none.
-    pub(crate) samples: u64,
-    /// Median, µs.
-    pub(crate) p50_us: f64,
-    /// 99th percentile, µs.
-    pub(crate) p99_us: f64,
-    /// 99.9th percentile, µs.
-    pub(crate) p999_us: f64,
+    /// Of messages.
+    #[serde(flatten)]
+    pub(crate) latency: Percentiles,
+    /// Of whole streams.
+    pub(crate) streams: Percentiles,
     /// The story of the first fault.
     pub(crate) first_error: Option<String>,
 }
@@ -300,13 +289,11 @@ fn drain(crew: Crew) -> Result<LoadReport, Failure> {
     set_phase(&crew, Phase::Abort);
     let calls = (crew.calls)();
     let latency = (crew.join)()?;
-    let us = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
+    let streams = Percentiles::of(&crew.shared.streams.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(LoadReport {
         totals: crew.shared.snapshot(calls),
-        samples: latency.len(),
-        p50_us: us(0.5),
-        p99_us: us(0.99),
-        p999_us: us(0.999),
+        latency: Percentiles::of(&latency),
+        streams,
         first_error: crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take(),
     })
 }

@@ -14,6 +14,7 @@ mod lists;
 mod load;
 mod moves;
 mod pattern;
+mod percentiles;
 mod proxy;
 mod serve;
 mod system;

@@ -32,7 +32,12 @@ fn calls_of_every_mode_move_what_the_limit_moves_on_both_drivers() {
         for workload in ["rpc/unary", "rpc/client-stream", "rpc/server-stream", "rpc/bidi", "rpc2/unary"] {
             assert!(rows.iter().any(|row| row["workload"] == workload), "{workload}");
         }
-        assert!(rows.iter().all(|row| row["limit_msgs_per_s"].as_f64().unwrap() > 0.0));
+        for row in &rows {
+            assert!(row["limit_msgs_per_s"].as_f64().unwrap() > 0.0);
+            let us = |key: &str| row[key].as_f64().unwrap();
+            let order = ["p50_us", "p90_us", "p95_us", "p99_us", "p999_us", "max_us"].map(us);
+            assert!(order.is_sorted() && us("mean_us") > 0.0, "{row}");
+        }
     }
 }
 
@@ -42,5 +47,12 @@ fn streams_move_what_the_limit_moves_on_both_drivers() {
         let windows = ["stream", "--driver", driver, "--connections", "3", "--window", "1,16"];
         let rows = bench(&format!("stream-{driver}"), &windows);
         assert_eq!(rows.len(), 4, "{rows:?}");
+        for row in &rows {
+            let (frame, stream) = (&row["mean_us"], &row["stream_latency"]["mean_us"]);
+            let times = stream.as_f64().unwrap() / frame.as_f64().unwrap();
+            // With one frame on its way at a time, all of them are timed and a stream takes 16 times as long.
+            assert!(if row["window"] == 1 { times > 8.0 } else { times > 0.0 }, "{row}");
+            assert!(row["stream_p99_by_mean"].as_f64().unwrap() > 0.9, "{row}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::args::{CallMode, Driver};
 use crate::conduct::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, LoadReport};
 use crate::control::Snapshot;
 use crate::failure::Failure;
+use crate::percentiles::Percentiles;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -25,10 +26,8 @@ pub(crate) struct Measured {
     pub(crate) client_heap: f64,
     pub(crate) server_heap_per_connection: f64,
     pub(crate) bytes_per_recv: f64,
-    pub(crate) samples: u64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) p999_us: f64,
+    pub(crate) latency: Percentiles,
+    pub(crate) streams: Percentiles,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
 }
@@ -140,10 +139,8 @@ fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, ends: &
         client_heap: per(load.of(|s| s.heap_bytes), load_messages),
         server_heap_per_connection: 0.0,
         bytes_per_recv: per(server.of(|s| s.recv_bytes), server.of(|s| s.recv_calls)),
-        samples: report.samples,
-        p50_us: report.p50_us,
-        p99_us: report.p99_us,
-        p999_us: report.p999_us,
+        latency: report.latency,
+        streams: report.streams,
         errors,
         first_error: report.first_error.or(story).filter(|_| errors > 0),
     }

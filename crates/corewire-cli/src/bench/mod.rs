@@ -1,6 +1,7 @@
 //! `corewire bench`: the library's figures beside the limit's, from the same cores in the same run.
 
 mod child;
+mod latency;
 mod measure;
 mod plan;
 mod reports;
@@ -14,8 +15,9 @@ use std::path::Path;
 use corewire::runtime::driver::available_cpus;
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub(crate) use latency::latencies;
 pub(crate) use row::Row;
-pub(crate) use stats::per;
+pub(crate) use stats::{median, per};
 pub(crate) use table::results;
 
 use crate::args::{BenchArgs, Driver};
@@ -89,6 +91,10 @@ fn present(args: &BenchArgs, mut rows: Vec<Row>) -> Result<bool, Failure> {
     println!(
         "\nns and heap bytes are per message, p50 to p99.9 in µs; share is of the limit, the median of paired runs"
     );
+    let latencies = latency::latencies(&rows);
+    if !latencies.is_empty() {
+        print!("\n{latencies}");
+    }
     if args.baseline.is_some() {
         print!("\n{}", table::reports(&rows));
     }

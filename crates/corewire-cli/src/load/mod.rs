@@ -10,10 +10,11 @@ mod rpc;
 mod station;
 
 use crate::args::{CallMode, LoadArgs, LoadKind};
-use crate::bench::{Row, per, results, write_json};
+use crate::bench::{Row, latencies, per, results, write_json};
 use crate::conduct::{Length, Timed, by_clock, by_control};
 use crate::failure::Failure;
 use crate::moves::Moves;
+use crate::percentiles::Percentiles;
 use crate::system;
 
 /// Loads the target and prints what came of it; whether there were no errors.
@@ -32,6 +33,10 @@ pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     let row = row(args, driver, by_clock(crew, length)?);
     let valid = row.errors == 0;
     print!("{}", results(std::slice::from_ref(&row)));
+    let latencies = latencies(std::slice::from_ref(&row));
+    if !latencies.is_empty() {
+        print!("\n{latencies}");
+    }
     if let Some(path) = &args.json {
         write_json(path, &[row])?;
     }
@@ -100,7 +105,6 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
     };
     let msgs_per_s = per(messages, seconds);
     let heap = per((after.heap_bytes - before.heap_bytes) as f64, messages);
-    let timed = report.samples > 0;
     let workload = match (args.kind, args.batch, args.window) {
         (LoadKind::Receive, 1, _) => "receive/single",
         (LoadKind::Receive, ..) => "receive/batch",
@@ -131,13 +135,11 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         client_cpu_ns_per_msg: per((after.cpu_ns - before.cpu_ns) as f64, messages),
         heap_bytes_per_msg: heap,
         client_heap_bytes_per_msg: heap,
-        p50_us: timed.then_some(report.p50_us),
-        p99_us: timed.then_some(report.p99_us),
-        p999_us: timed.then_some(report.p999_us),
         errors: report.totals.errors,
         first_error: report.first_error,
         ..Row::default()
     }
+    .with_latency(Percentiles::over(&[report.latency]), Percentiles::over(&[report.streams]))
 }
 
 #[cfg(test)]

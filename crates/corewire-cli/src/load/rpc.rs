@@ -164,17 +164,18 @@ impl<'a> Lane<'a> {
     /// One stream after the other, each of so many frames, of which the window is on its way at a time.
     async fn streams(&self) -> Result<(), Status> {
         let (frames, window) = (self.station.args.frames as u64, self.station.args.window as u64);
-        let mut probe = Probe::new(1);
-        let (mut left, mut stream) = (self.budget, 0);
+        let mut probe = Probe::new(self.station.args.window);
+        let (mut left, mut frame) = (self.budget, 0);
         while left > 0 && self.station.may_send() {
             let count = frames.min(left);
             left -= count;
-            probe.sending(stream, stream + 1, monotonic_ns);
+            let begun = monotonic_ns();
             let (sink, mut replies) = self.channel.stream(&self.path).await?;
             let mut sink = Some(sink);
             let (mut sent, mut back) = (0, 0);
             while back < count {
                 while sent < count && sent - back < window {
+                    probe.sending(frame + sent, frame + sent + 1, monotonic_ns);
                     self.sent();
                     if let Some(sink) = &mut sink {
                         sink.send(self.message(sent).clone()).await?;
@@ -188,15 +189,16 @@ impl<'a> Lane<'a> {
                 }
                 self.received(back, &only(replies.next().await)?);
                 back += 1;
+                if let Some(nanoseconds) = probe.received(frame + back, monotonic_ns) {
+                    self.station.record(nanoseconds);
+                }
             }
             if let Some(extra) = replies.next().await {
                 extra?;
                 return Err(Status::internal("a stream has more frames than were sent"));
             }
-            stream += 1;
-            if let Some(nanoseconds) = probe.received(stream, monotonic_ns) {
-                self.station.record(nanoseconds);
-            }
+            frame += count;
+            self.station.record_stream(monotonic_ns().saturating_sub(begun));
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ pub(crate) struct Station {
     pub(crate) messages: Rc<[Vec<u8>]>,
     thread: usize,
     latency: RefCell<Latency>,
+    streams: RefCell<Latency>,
     measurement: Cell<u32>,
     clients: RefCell<Vec<(usize, NetClient)>>,
     sessions: RefCell<BTreeMap<usize, Session>>,
@@ -53,6 +54,7 @@ impl Station {
             messages,
             thread,
             latency: RefCell::new(latency()),
+            streams: RefCell::new(latency()),
             measurement: Cell::new(0),
             clients: RefCell::default(),
             sessions: RefCell::default(),
@@ -78,6 +80,7 @@ impl Station {
         station.channels.take();
         station.sessions.take();
         station.lanes.take();
+        station.shared.add_streams(&station.streams.borrow());
         station.latency.borrow().clone()
     }
 
@@ -145,14 +148,24 @@ impl Station {
         self.shared.phase() == Phase::Run
     }
 
-    /// Notes a latency; those from before the measured window are forgotten when it begins.
+    /// Notes the latency of a message; those from before the measured window are forgotten when it begins.
     pub(crate) fn record(&self, nanoseconds: u64) {
-        let mut latency = self.latency.borrow_mut();
+        self.forget_the_warmup();
+        self.latency.borrow_mut().saturating_record(nanoseconds);
+    }
+
+    /// Notes the time of a whole stream.
+    pub(crate) fn record_stream(&self, nanoseconds: u64) {
+        self.forget_the_warmup();
+        self.streams.borrow_mut().saturating_record(nanoseconds);
+    }
+
+    fn forget_the_warmup(&self) {
         let measurement = self.shared.measurement();
         if self.measurement.replace(measurement) != measurement {
-            latency.reset();
+            self.latency.borrow_mut().reset();
+            self.streams.borrow_mut().reset();
         }
-        latency.saturating_record(nanoseconds);
     }
 
     /// The share of `--packets` of one of all connections.
