@@ -44,6 +44,15 @@ pub(crate) struct Shared {
     traffic: Box<[Traffic]>,
     /// Latencies of whole streams.
     streams: Mutex<Latency>,
+    paces: Mutex<Paces>,
+}
+
+/// How far streams that ran side by side came.
+#[derive(Debug, Clone, Copy, Default)]
+struct Paces {
+    streams: u64,
+    frames: u64,
+    slowest: Option<u64>,
 }
 
 impl Shared {
@@ -57,6 +66,7 @@ impl Shared {
             first_error: Mutex::new(None),
             traffic: (0..threads).map(|_| Traffic::default()).collect(),
             streams: Mutex::new(latency()),
+            paces: Mutex::default(),
         }
     }
 
@@ -107,6 +117,30 @@ impl Shared {
     pub(crate) fn add_streams(&self, own: &Latency) {
         let added = self.streams.lock().unwrap_or_else(PoisonError::into_inner).add(own);
         debug_assert!(added.is_ok(), "all histograms have the same bounds");
+    }
+
+    /// Adds the frames of one of several streams at a time.
+    pub(crate) fn add_pace(&self, frames: u64) {
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        paces.streams += 1;
+        paces.frames += frames;
+        paces.slowest = Some(paces.slowest.map_or(frames, |slowest| slowest.min(frames)));
+    }
+
+    /// The frames of the slowest stream by the mean of all of them.
+    fn fairness(&self) -> Option<f64> {
+        let paces = *self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mean = paces.frames as f64 / paces.streams as f64;
+        paces.slowest.filter(|_| mean > 0.0).map(|slowest| slowest as f64 / mean)
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// Forgets the latencies seen so far.
+    pub(crate) fn begin_measurement(&self) {
+        self.measurement.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What a drain still waits for, over all threads.
@@ -165,6 +199,8 @@ pub(crate) struct LoadReport {
     pub(crate) latency: Percentiles,
     /// Of whole streams.
     pub(crate) streams: Percentiles,
+    /// Of streams side by side on a connection: the slowest by the mean.
+    pub(crate) fairness: Option<f64>,
     /// The story of the first fault.
     pub(crate) first_error: Option<String>,
 }
@@ -203,9 +239,7 @@ pub(crate) fn by_control(crew: Crew) -> Result<(), Failure> {
     loop {
         match dialogue.command()? {
             Command::Start => set_phase(&crew, Phase::Run),
-            Command::Measure => {
-                crew.shared.measurement.fetch_add(1, Ordering::Relaxed);
-            }
+            Command::Measure => crew.shared.begin_measurement(),
             Command::Snapshot => dialogue.answer(&crew.snapshot())?,
             Command::Driver => dialogue.answer(&crew.driver)?,
             Command::Stop => break,
@@ -221,7 +255,7 @@ pub(crate) fn by_clock(crew: Crew, length: Length) -> Result<Timed, Failure> {
     if let Length::Clock { warmup, .. } = length {
         set_phase(&crew, Phase::Run);
         std::thread::sleep(warmup);
-        crew.shared.measurement.fetch_add(1, Ordering::Relaxed);
+        crew.shared.begin_measurement();
     }
     let before = crew.snapshot();
     match length {
@@ -294,12 +328,13 @@ fn drain(crew: Crew) -> Result<LoadReport, Failure> {
         totals: crew.shared.snapshot(calls),
         latency: Percentiles::of(&latency),
         streams,
+        fairness: crew.shared.fairness(),
         first_error: crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take(),
     })
 }
 
 fn set_phase(crew: &Crew, phase: Phase) {
-    crew.shared.phase.store(phase as u8, Ordering::Release);
+    crew.shared.set_phase(phase);
     (crew.wake)();
 }
 
@@ -315,6 +350,16 @@ mod tests {
         shared.faults(0, || "never".into());
         assert_eq!(shared.snapshot((0, 0)).errors, 4);
         assert_eq!(shared.first_error.lock().unwrap().as_deref(), Some("first"));
+    }
+
+    #[test]
+    fn fairness_is_the_slowest_by_the_mean_of_all_threads() {
+        let shared = Shared::new(1);
+        assert_eq!(shared.fairness(), None);
+        [30, 50, 40].into_iter().for_each(|frames| shared.add_pace(frames));
+        assert_eq!(shared.fairness(), Some(0.75));
+        shared.add_pace(0);
+        assert_eq!(shared.fairness(), Some(0.0));
     }
 
     #[test]

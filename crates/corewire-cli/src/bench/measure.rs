@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use corewire::runtime::driver::DriverKind;
 
 use super::child::Process;
-use super::plan::{Cell, FRAMES, Pace, Workload};
+use super::plan::{Cell, FRAMES, Pace, STREAMS, Workload};
 use super::stats::per;
 use crate::args::{CallMode, Driver};
 use crate::conduct::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, LoadReport};
@@ -28,6 +28,7 @@ pub(crate) struct Measured {
     pub(crate) bytes_per_recv: f64,
     pub(crate) latency: Percentiles,
     pub(crate) streams: Percentiles,
+    pub(crate) fairness: Option<f64>,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
 }
@@ -141,12 +142,15 @@ fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, ends: &
         bytes_per_recv: per(server.of(|s| s.recv_bytes), server.of(|s| s.recv_calls)),
         latency: report.latency,
         streams: report.streams,
+        fairness: report.fairness,
         errors,
         first_error: report.first_error.or(story).filter(|_| errors > 0),
     }
 }
 
-/// What of the bytes of a message may be frames of the connection: settings, credits, going away.
+/// What of the bytes may be frames of the connection: for each of them (going away, 22 bytes), and for its messages
+/// (credits).
+const AROUND_CONNECTION_MAX: f64 = 32.0;
 const AROUND_MESSAGES_MAX: f64 = 0.01;
 
 /// Messages that one side sent and the other never saw, or that were not the bytes that the limit moves.
@@ -178,14 +182,18 @@ fn discrepancy(cell: &Cell, load: &Snapshot, ends: &Ends) -> (u64, Option<String
 /// The story of a load whose messages were not the bytes that the limit moves for them.
 fn unlike_the_limit(cell: &Cell, load: &Snapshot, ready: &Snapshot) -> Option<String> {
     let messages = load.messages.saturating_sub(ready.messages) as f64;
-    let per_message = |bytes: u64, before: u64| per(bytes.saturating_sub(before) as f64, messages);
-    let there = per_message(load.sent_bytes, ready.sent_bytes);
-    let back = per_message(load.recv_bytes, ready.recv_bytes);
+    let there = load.sent_bytes.saturating_sub(ready.sent_bytes) as f64;
+    let back = load.recv_bytes.saturating_sub(ready.recv_bytes) as f64;
     let (limit_there, limit_back) = cell.moves().per_message();
-    let is_like = |ours: f64, limit: f64| (ours / limit - 1.0).abs() <= AROUND_MESSAGES_MAX;
-    if !cell.workload.is_rpc() || (is_like(there, limit_there) && is_like(back, limit_back)) {
+    let is_like = |ours: f64, limit: f64| {
+        let around = AROUND_CONNECTION_MAX * cell.connections as f64 + AROUND_MESSAGES_MAX * limit * messages;
+        (ours - limit * messages).abs() <= around
+    };
+    if !cell.workload.is_rpc() || (messages > 0.0 && is_like(there, limit_there) && is_like(back, limit_back))
+    {
         return None;
     }
+    let (there, back) = (per(there, messages), per(back, messages));
     Some(format!(
         "a message took {there:.1} bytes there and {back:.1} back, where the limit moves {limit_there:.1} and \
          {limit_back:.1}"
@@ -270,6 +278,8 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
 
 fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<String> {
     let (connections, window) = (cell.connections.to_string(), cell.window.to_string());
+    let in_flight = cell.in_flight().to_string();
+    let window = if side == Side::Limit { in_flight } else { window };
     let (size, batch, cpu) = (cell.size.to_string(), cell.batch.to_string(), cores.load.to_string());
     let mut common = vec![
         "--target",
@@ -292,7 +302,7 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
         Workload::Udp | Workload::UdpPlain => "udp",
         Workload::UdpSend | Workload::UdpSendPlain => "udp-send",
         Workload::Rpc(..) => "rpc",
-        Workload::Stream(_) => "stream",
+        Workload::Stream(_) | Workload::ManyStreams(_) => "stream",
     };
     match side {
         Side::Limit => {
@@ -306,10 +316,11 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
         Side::Ours(driver) => {
             let (mode, wire) = match cell.workload {
                 Workload::Rpc(mode, wire) => (mode, wire),
-                Workload::Stream(wire) => (CallMode::Unary, wire),
+                Workload::Stream(wire) | Workload::ManyStreams(wire) => (CallMode::Unary, wire),
                 _ => (CallMode::Unary, 1),
             };
-            let (wire, frames) = (wire.to_string(), FRAMES.to_string());
+            let streams = if matches!(cell.workload, Workload::ManyStreams(_)) { STREAMS } else { 1 };
+            let (wire, frames, streams) = (wire.to_string(), FRAMES.to_string(), streams.to_string());
             let lead = [
                 "load",
                 kind,
@@ -325,6 +336,8 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
                 &wire,
                 "--frames",
                 &frames,
+                "--streams",
+                &streams,
                 "--control",
             ];
             strings(&lead, &common)
@@ -335,7 +348,7 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
 /// Tells the limit what is to move, where it does not simply echo.
 fn with_moves(mut arguments: Vec<String>, cell: &Cell) -> Vec<String> {
     if cell.workload.is_rpc() {
-        arguments.extend(["--moves".to_owned(), cell.moves().to_string()]);
+        arguments.extend(["--moves".to_owned(), cell.limit_moves().to_string()]);
     }
     arguments
 }

@@ -53,6 +53,9 @@ pub(crate) struct Row {
     /// The 99th percentile by the mean of whole streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stream_p99_by_mean: Option<f64>,
+    /// Of streams side by side on a connection: the frames of the slowest by the mean; the least of the repeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fairness: Option<f64>,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
     pub(crate) limit_msgs_per_s: Option<f64>,
@@ -75,6 +78,9 @@ pub(crate) struct Row {
     pub(crate) report_heap_bytes_per_msg: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report_factor: Option<f64>,
+    /// Of calls, or of whole streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) report_p99_us: Option<f64>,
 }
 
 impl Row {
@@ -128,6 +134,18 @@ impl Row {
             ..Self::default()
         }
         .with_latency(latencies(ours), streams)
+        .with_fairness(ours.iter().filter_map(|m| m.fairness).reduce(f64::min))
+    }
+
+    /// Sets how far the slowest of streams side by side came, by the mean.
+    pub(crate) fn with_fairness(mut self, fairness: Option<f64>) -> Self {
+        self.fairness = fairness;
+        self
+    }
+
+    /// Whether it is of calls or streams.
+    pub(crate) fn is_of_rpc(&self) -> bool {
+        self.workload.starts_with("rpc") || self.workload.starts_with("stream")
     }
 
     /// The latencies of messages, where they were taken.
@@ -181,10 +199,12 @@ impl Row {
 
     /// Sets the figure of the performance reports beside ours, where a report has one.
     pub(crate) fn with_report(mut self) -> Self {
-        if let Some(figure) = reports::figure(&self.workload, self.connections) {
+        let figure = reports::figure(&self.workload, self.connections, self.window, self.size);
+        if let Some(figure) = figure {
             self.report = Some(figure.report);
             self.report_msgs_per_s = Some(figure.msgs_per_s);
             self.report_heap_bytes_per_msg = figure.heap_bytes_per_msg;
+            self.report_p99_us = figure.p99_us;
             self.report_factor = Some(super::stats::per(self.msgs_per_s, figure.msgs_per_s));
         }
         self

@@ -32,7 +32,7 @@ pub(crate) fn reports(rows: &[Row]) -> String {
     let head =
         ["workload", "driver", "conns", "win", "msg/s", "report's", "factor", "heap B", "report's", "report"];
     let mut lines = vec![Line::Cells(head.map(String::from).to_vec())];
-    for row in rows {
+    for row in rows.iter().filter(|row| !row.is_of_rpc()) {
         let (Some(report), Some(figure), Some(factor)) =
             (row.report, row.report_msgs_per_s, row.report_factor)
         else {
@@ -123,7 +123,7 @@ pub(super) fn print(lines: &[Line]) -> String {
 }
 
 /// A rate with a unit and about three digits: `171k`, `1.73M`, `22.6M`.
-fn rate(value: f64) -> String {
+pub(super) fn rate(value: f64) -> String {
     match value {
         v if v >= 999.5e6 => format!("{}G", digits(v / 1e9)),
         v if v >= 999.5e3 => format!("{}M", digits(v / 1e6)),

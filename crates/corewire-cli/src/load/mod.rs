@@ -8,6 +8,7 @@ mod flow;
 mod one_way;
 mod rpc;
 mod station;
+mod tally;
 
 use crate::args::{CallMode, LoadArgs, LoadKind};
 use crate::bench::{Row, latencies, per, results, write_json};
@@ -20,6 +21,9 @@ use crate::system;
 /// Loads the target and prints what came of it; whether there were no errors.
 pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     payload_size(args.kind, args.size)?;
+    if args.streams > 1 && args.kind != LoadKind::Stream {
+        return Err(Failure::Setting("--streams is for load stream; rpc has --window".into()));
+    }
     system::check_fd_limit(args.connections)?;
     let crew = if args.kind.is_udp() { crate::udp::crew(args)? } else { crew::start(args)? };
     if args.control {
@@ -89,8 +93,13 @@ pub(crate) fn rpc_name(mode: CallMode, wire: u8) -> &'static str {
 }
 
 /// The name of a workload of streams in tables and JSON.
-pub(crate) fn stream_name(wire: u8) -> &'static str {
-    if wire == 1 { "stream" } else { "stream2" }
+pub(crate) fn stream_name(wire: u8, is_many: bool) -> &'static str {
+    match (wire, is_many) {
+        (1, false) => "stream",
+        (1, true) => "stream/many",
+        (_, false) => "stream2",
+        (_, true) => "stream2/many",
+    }
 }
 
 /// What the load alone can say: the server's figures and the limit are not known here.
@@ -116,7 +125,7 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         (LoadKind::LengthField, _, 1) => "length-field/single",
         (LoadKind::LengthField, ..) => "length-field/window",
         (LoadKind::Rpc, ..) => rpc_name(args.mode, args.wire),
-        (LoadKind::Stream, ..) => stream_name(args.wire),
+        (LoadKind::Stream, ..) => stream_name(args.wire, args.streams > 1),
     };
     Row {
         workload: workload.into(),
@@ -139,6 +148,7 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         first_error: report.first_error,
         ..Row::default()
     }
+    .with_fairness(report.fairness)
     .with_latency(Percentiles::over(&[report.latency]), Percentiles::over(&[report.streams]))
 }
 
