@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::lists::{Counts, Cpus, count, counts, cpus, duration, receive_buffer};
+use crate::lists::{Counts, Cpus, count, counts, cpus, duration, rate, receive_buffer};
 use crate::moves::{Moves, moves};
 use crate::proxy::ProxyKind;
 
@@ -206,9 +207,20 @@ pub(crate) struct LoadArgs {
     /// Connections
     #[arg(long, value_name = "N", default_value = "64", value_parser = count)]
     pub(crate) connections: usize,
-    /// Messages in flight per connection (echo, standard, length-field)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
+    /// Messages in flight per connection (echo, standard, length-field, rpc; of a stream its frames); with --rate calls
+    /// that are due wait for their place among them [default: 1, with --rate 256]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        default_value_if("rate", ArgPredicate::IsPresent, "256")
+    )]
+    #[arg(hide_default_value = true, value_parser = count)]
     pub(crate) window: usize,
+    /// Send so many messages a second over all connections, whenever replies come, and measure latencies from the time at
+    /// which each was to be sent (rpc, standard, length-field) [default: as fast as replies come]
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub(crate) rate: Option<u64>,
     /// Bytes of a message on the wire, header included, such as 32 or 64K
     #[arg(long, value_name = "BYTES", default_value = "32", value_parser = count)]
     pub(crate) size: usize,
@@ -368,6 +380,10 @@ pub(crate) struct BenchArgs {
     /// Packets that one `send` call carries (receive, send) [default: the rows of the workload]
     #[arg(long, value_name = "LIST", value_parser = counts)]
     pub(crate) batch: Option<Counts>,
+    /// Send so many messages a second over all connections, and measure latencies from the time at which each was to be
+    /// sent; the limit goes as fast as it can (rpc, standard, length-field) [default: as fast as replies come]
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub(crate) rate: Option<u64>,
     /// The driver or drivers
     #[arg(long, default_value = "auto")]
     pub(crate) driver: BenchDriver,
@@ -412,6 +428,7 @@ impl BenchArgs {
             window: None,
             size: None,
             batch: None,
+            rate: None,
             driver: BenchDriver::Auto,
             quick: true,
             duration: None,

@@ -12,6 +12,7 @@ use crate::control::{Command, Dialogue, Snapshot, Traffic};
 use crate::failure::Failure;
 use crate::percentiles::Percentiles;
 pub(crate) use crate::percentiles::{Latency, latency};
+use crate::system::monotonic_ns;
 
 /// How long the connections may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,6 +46,9 @@ pub(crate) struct Shared {
     /// Latencies of whole streams.
     streams: Mutex<Latency>,
     paces: Mutex<Paces>,
+    /// Of an open load: when the last call could be due, and the calls that were due and never sent.
+    stopped_ns: AtomicU64,
+    unsent: AtomicU64,
 }
 
 /// How far streams that ran side by side came.
@@ -67,6 +71,8 @@ impl Shared {
             traffic: (0..threads).map(|_| Traffic::default()).collect(),
             streams: Mutex::new(latency()),
             paces: Mutex::default(),
+            stopped_ns: AtomicU64::new(u64::MAX),
+            unsent: AtomicU64::new(0),
         }
     }
 
@@ -134,7 +140,20 @@ impl Shared {
         paces.slowest.filter(|_| mean > 0.0).map(|slowest| slowest as f64 / mean)
     }
 
+    /// Adds calls that were due and never sent.
+    pub(crate) fn add_unsent(&self, calls: u64) {
+        self.unsent.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// When sending ended.
+    pub(crate) fn stopped_ns(&self) -> u64 {
+        self.stopped_ns.load(Ordering::Acquire)
+    }
+
     pub(crate) fn set_phase(&self, phase: Phase) {
+        if phase > Phase::Run {
+            self.stopped_ns.fetch_min(monotonic_ns(), Ordering::Release);
+        }
         self.phase.store(phase as u8, Ordering::Release);
     }
 
@@ -201,6 +220,8 @@ pub(crate) struct LoadReport {
     pub(crate) streams: Percentiles,
     /// Of streams side by side on a connection: the slowest by the mean.
     pub(crate) fairness: Option<f64>,
+    /// Calls of an open load that were due and never sent.
+    pub(crate) unsent: u64,
     /// The story of the first fault.
     pub(crate) first_error: Option<String>,
 }
@@ -329,6 +350,7 @@ fn drain(crew: Crew) -> Result<LoadReport, Failure> {
         latency: Percentiles::of(&latency),
         streams,
         fairness: crew.shared.fairness(),
+        unsent: crew.shared.unsent.load(Ordering::Relaxed),
         first_error: crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take(),
     })
 }

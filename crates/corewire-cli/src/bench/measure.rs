@@ -29,6 +29,9 @@ pub(crate) struct Measured {
     pub(crate) latency: Percentiles,
     pub(crate) streams: Percentiles,
     pub(crate) fairness: Option<f64>,
+    /// Of an open load.
+    pub(crate) late: u64,
+    pub(crate) unsent: u64,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
 }
@@ -66,7 +69,7 @@ pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Res
     let uri = server.line_after("listening on ", START_TIMEOUT)?;
     let empty = server.snapshot()?;
     let mut load =
-        Process::start("load", &load_arguments(cell, side, cores, &uri), side.foreign_variables())?;
+        Process::start("load", &load_arguments(cell, side, cores, pace, &uri), side.foreign_variables())?;
     load.line_after("ready", CONNECT_TIMEOUT + Duration::from_secs(5))?;
     // A datagram session begins with its first datagram.
     let sessions = if cell.workload.is_udp() { 0 } else { cell.connections as u64 };
@@ -143,6 +146,8 @@ fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, ends: &
         latency: report.latency,
         streams: report.streams,
         fairness: report.fairness,
+        late: load.of(|s| s.late) as u64,
+        unsent: report.unsent,
         errors,
         first_error: report.first_error.or(story).filter(|_| errors > 0),
     }
@@ -276,7 +281,7 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
     }
 }
 
-fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<String> {
+fn load_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace, uri: &str) -> Vec<String> {
     let (connections, window) = (cell.connections.to_string(), cell.window.to_string());
     let in_flight = cell.in_flight().to_string();
     let window = if side == Side::Limit { in_flight } else { window };
@@ -340,7 +345,11 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
                 &streams,
                 "--control",
             ];
-            strings(&lead, &common)
+            let mut arguments = strings(&lead, &common);
+            if let Some(rate) = pace.rate {
+                arguments.extend(["--rate".to_owned(), rate.to_string()]);
+            }
+            arguments
         }
     }
 }
@@ -432,8 +441,13 @@ mod tests {
         assert_eq!(discrepancy(&CALLS, &load(0, 0, 0), &ends(0, 0)).0, 1);
     }
 
-    const PACE: Pace =
-        Pace { warmup: Duration::ZERO, duration: Duration::ZERO, repeats: 1, receive_buffer: Some(65_536) };
+    const PACE: Pace = Pace {
+        warmup: Duration::ZERO,
+        duration: Duration::ZERO,
+        repeats: 1,
+        receive_buffer: Some(65_536),
+        rate: None,
+    };
 
     #[test]
     fn a_receive_buffer_is_a_setting_of_our_server_alone() {
@@ -450,10 +464,18 @@ mod tests {
         let streams = Cell { workload: Workload::Stream(2), size: 128, ..CALLS };
         for (cell, moves) in [(CALLS, "--moves 87:65"), (streams, "--moves 42:16,16x144:144,16:16")] {
             let server = server_arguments(&cell, Side::Limit, cores, &PACE).join(" ");
-            let load = load_arguments(&cell, Side::Limit, cores, "tcp://127.0.0.1:1").join(" ");
+            let load = load_arguments(&cell, Side::Limit, cores, &PACE, "tcp://127.0.0.1:1").join(" ");
             assert!(server.ends_with(moves) && load.ends_with(moves), "{server} / {load}");
         }
         assert!(!server_arguments(&ECHO, Side::Limit, cores, &PACE).join(" ").contains("--moves"));
+    }
+
+    #[test]
+    fn a_rate_is_a_setting_of_our_load_alone() {
+        let (cores, pace) = (Cores { server: 0, load: 1 }, Pace { rate: Some(5000), ..PACE });
+        let arguments = |side| load_arguments(&CALLS, side, cores, &pace, "tcp://127.0.0.1:1").join(" ");
+        assert!(arguments(Side::Ours(Driver::Auto)).ends_with("--rate 5000"));
+        assert!(!arguments(Side::Limit).contains("--rate"));
     }
 
     #[test]
@@ -462,7 +484,7 @@ mod tests {
         for side in [Side::Limit, Side::Ours(Driver::Auto)] {
             let pace = Pace { receive_buffer: None, ..PACE };
             let server = server_arguments(&ECHO, side, cores, &pace).join(" ");
-            let load = load_arguments(&ECHO, side, cores, "tcp://127.0.0.1:1").join(" ");
+            let load = load_arguments(&ECHO, side, cores, &pace, "tcp://127.0.0.1:1").join(" ");
             assert!(server.contains("--cpus 3") && load.contains("--cpus 5"), "{server} / {load}");
         }
     }

@@ -16,7 +16,7 @@ use corewire::runtime::driver::available_cpus;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use calls::latencies;
-pub(crate) use row::Row;
+pub(crate) use row::{OpenLoad, Row};
 pub(crate) use stats::{median, per};
 pub(crate) use table::results;
 
@@ -35,6 +35,11 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
     let pace = plan::pace(args);
     if args.report && !matches!(args.kind, BenchKind::Rpc | BenchKind::Stream) {
         return Err(Failure::Setting("--report is for rpc and stream; others have --baseline report".into()));
+    }
+    if args.rate.is_some()
+        && !matches!(args.kind, BenchKind::Rpc | BenchKind::Standard | BenchKind::LengthField)
+    {
+        return Err(Failure::Setting("--rate is for rpc, standard and length-field".into()));
     }
     let mut steps = plan::steps(args, other_driver());
     leave_out_what_does_not_fit(args, &mut steps)?;

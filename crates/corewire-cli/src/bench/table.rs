@@ -1,7 +1,7 @@
 //! Tables for a terminal of 120 columns.
 
 use super::reports::HISTORIC_GOAL;
-use super::row::Row;
+use super::row::{OpenLoad, Row};
 
 const GAP: &str = "  ";
 
@@ -19,6 +19,9 @@ pub(crate) fn results(rows: &[Row]) -> String {
             lines.push(Line::Title(workload.to_owned()));
         }
         lines.push(Line::Cells(cells(row)));
+        if let Some(open) = &row.open {
+            lines.push(Line::Title(at_a_rate(row, open)));
+        }
         if row.errors > 0 {
             let story = row.first_error.as_deref().unwrap_or("no story");
             lines.push(Line::Title(format!("  ^ NOT VALID: {} errors, the first: {story}", row.errors)));
@@ -71,6 +74,23 @@ pub(crate) fn reports(rows: &[Row]) -> String {
 pub(super) enum Line {
     Title(String),
     Cells(Vec<String>),
+}
+
+/// A target that answers less than this share of the rate did not keep up.
+const KEPT_UP: f64 = 0.99;
+
+fn at_a_rate(row: &Row, open: &OpenLoad) -> String {
+    let messages = row.msgs_per_s * row.duration_s * row.repeats as f64;
+    let late = super::stats::per(open.late as f64, messages);
+    let did_keep_up = row.msgs_per_s >= KEPT_UP * open.rate as f64;
+    format!(
+        "  ^ {}{} a second were to be sent; {} ({:.2} %) were sent over 1 ms late, {} never",
+        if did_keep_up { "" } else { "DID NOT KEEP UP: " },
+        open.rate,
+        open.late,
+        late * 100.0,
+        open.unsent
+    )
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -199,6 +219,20 @@ mod tests {
         let text = results(&[bad]);
         assert!(text.contains("NOT VALID: 2 errors, the first: reply 7 is wrong"), "{text}");
         assert!(!results(&[row()]).contains("NOT VALID"));
+    }
+
+    #[test]
+    fn a_target_that_did_not_keep_up_is_said_to_have_not() {
+        let row = |msgs_per_s, late, unsent| {
+            let open = Some(OpenLoad { rate: 1000, late, unsent });
+            results(&[Row { msgs_per_s, duration_s: 2.0, repeats: 1, open, ..row() }])
+        };
+        let text = row(1000.0, 20, 0);
+        assert!(
+            text.contains("^ 1000 a second were to be sent; 20 (1.00 %) were sent over 1 ms late, 0 never"),
+            "{text}"
+        );
+        assert!(row(980.0, 0, 40).contains("DID NOT KEEP UP: 1000 a second"));
     }
 
     #[test]

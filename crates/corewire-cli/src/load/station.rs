@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corewire::{CloseReason, NetClient, Session};
+use corewire::{Bytes, CloseReason, NetClient, Session};
 use corewire_rpc::Channel;
 
 use super::echo::Lane;
+use super::open::Pacer;
 use super::tally::Tally;
 use super::{calls, one_way, rpc};
 use crate::args::{LoadArgs, LoadKind};
@@ -25,10 +26,13 @@ pub(crate) struct Station {
     pub(crate) pattern: RefCell<Pattern>,
     /// What calls say.
     pub(crate) messages: Rc<[Vec<u8>]>,
+    /// What RPC calls and frames of streams say.
+    pub(crate) payloads: Rc<[Bytes]>,
     thread: usize,
     latency: RefCell<Latency>,
     streams: RefCell<Latency>,
     tallies: RefCell<Vec<Rc<Tally>>>,
+    pacer: RefCell<Option<Rc<Pacer>>>,
     measurement: Cell<u32>,
     clients: RefCell<Vec<(usize, NetClient)>>,
     sessions: RefCell<BTreeMap<usize, Session>>,
@@ -48,16 +52,25 @@ impl Station {
             LoadKind::Receive | LoadKind::Echo | LoadKind::Udp | LoadKind::UdpSend => Rc::default(),
             LoadKind::Rpc | LoadKind::Stream => Rc::default(),
         };
+        let payloads = match args.kind {
+            LoadKind::Rpc | LoadKind::Stream => calls::messages(args.window, payload)
+                .iter()
+                .map(|message| Bytes::from(message.clone()))
+                .collect(),
+            _ => Rc::default(),
+        };
         let pattern = Pattern::for_window(payload, args.window);
         let station = Rc::new(Self {
             args,
             shared,
             pattern: RefCell::new(pattern),
             messages,
+            payloads,
             thread,
             latency: RefCell::new(latency()),
             streams: RefCell::new(latency()),
             tallies: RefCell::default(),
+            pacer: RefCell::default(),
             measurement: Cell::new(0),
             clients: RefCell::default(),
             sessions: RefCell::default(),
@@ -87,7 +100,11 @@ impl Station {
         shared.add_streams(&station.streams.borrow());
         let tallies = station.tallies.take();
         tallies.iter().for_each(|tally| shared.add_pace(tally.within(shared.measurement())));
-        station.latency.borrow().clone()
+        let mut latency = station.latency.borrow().clone();
+        if let Some(pacer) = station.pacer.take() {
+            shared.add_unsent(pacer.count_unsent(shared.stopped_ns(), &mut latency));
+        }
+        latency
     }
 
     /// Keeps the raw lane of a connection.
@@ -121,12 +138,14 @@ impl Station {
 
     /// Lets every connection send.
     pub(crate) fn start(self: &Rc<Self>) {
-        for (index, channel) in self.channels.borrow().iter() {
-            rpc::start(self, channel, *index);
+        let pacer = self.pacer();
+        let open = |at| pacer.as_ref().and_then(|pacer| pacer.lane(at));
+        for (at, (index, channel)) in self.channels.borrow().iter().enumerate() {
+            rpc::start(self, channel, *index, open(at).as_ref());
         }
         let lanes = self.lanes.take();
         let mut sessions = self.sessions.take();
-        for (index, client) in self.clients.borrow().iter() {
+        for (at, (index, client)) in self.clients.borrow().iter().enumerate() {
             let (index, client) = (*index, client.clone());
             let Some(session) = sessions.remove(&index) else {
                 self.shared.fault(|| format!("connection {index} has no session"));
@@ -136,11 +155,24 @@ impl Station {
                 LoadKind::Echo => lanes.get(&index).into_iter().for_each(|lane| lane.start(&session)),
                 LoadKind::Receive => one_way::start(Rc::clone(self), client, session, index),
                 LoadKind::Udp | LoadKind::UdpSend => {}
-                LoadKind::Standard | LoadKind::LengthField => calls::start(Rc::clone(self), client, index),
+                LoadKind::Standard | LoadKind::LengthField => {
+                    calls::start(Rc::clone(self), client, index, open(at));
+                }
                 // Their connections are channels.
                 LoadKind::Rpc | LoadKind::Stream => {}
             }
         }
+    }
+
+    /// What makes the load an open one, if it is to be.
+    fn pacer(self: &Rc<Self>) -> Option<Rc<Pacer>> {
+        let rate = self.args.rate?;
+        let (channels, clients) = (self.channels.borrow(), self.clients.borrow());
+        let connections = channels.iter().map(|(at, _)| *at).chain(clients.iter().map(|(at, _)| *at));
+        let budgets: Vec<_> = connections.map(|at| self.budget(at).unwrap_or(u64::MAX)).collect();
+        let pacer = Pacer::start(self, rate, self.thread, &budgets);
+        *self.pacer.borrow_mut() = Some(Rc::clone(&pacer));
+        Some(pacer)
     }
 
     #[inline]
