@@ -1,11 +1,10 @@
 //! How a load run is conducted, whatever makes the load: connect, start, warm up, measure, drain, report.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Command, Dialogue, Snapshot, Traffic};
@@ -13,6 +12,7 @@ use crate::failure::Failure;
 use crate::percentiles::Percentiles;
 pub(crate) use crate::percentiles::{Latency, latency};
 use crate::system::monotonic_ns;
+use crate::trend::Progress;
 
 /// How long the connections may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -312,27 +312,20 @@ fn await_connections(crew: &Crew) -> Result<(), Failure> {
 fn watch(crew: &Crew, window: Option<Duration>) {
     const STEP: Duration = Duration::from_millis(20);
     let begun = Instant::now();
-    let bar = window.filter(|w| *w > Duration::from_secs(2) && std::io::stderr().is_terminal()).map(|w| {
-        ProgressBar::new(w.as_millis() as u64).with_style(
-            ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
-        )
-    });
+    let mut progress = Progress::new(window);
     loop {
         let left = window.map(|w| w.saturating_sub(begun.elapsed()));
         let finished = crew.shared.finished.load(Ordering::Acquire) >= crew.connections;
+        if progress.is_shown() {
+            progress.take(begun.elapsed(), &crew.snapshot());
+        }
         if left.is_some_and(|left| left.is_zero()) || finished || (crew.ended)() {
             break;
-        }
-        if let Some(bar) = &bar {
-            bar.set_position(begun.elapsed().as_millis() as u64);
-            bar.set_message(format!("{} messages", crew.snapshot().messages));
         }
         let step = if window.is_none() { Duration::from_millis(1) } else { STEP };
         std::thread::sleep(left.map_or(step, |left| left.min(step)));
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    progress.finish();
 }
 
 fn drain(crew: Crew) -> Result<LoadReport, Failure> {

@@ -18,6 +18,7 @@ mod percentiles;
 mod proxy;
 mod serve;
 mod system;
+mod trend;
 mod udp;
 
 use std::process::ExitCode;

@@ -178,6 +178,23 @@ fn what_is_due_while_the_server_stalls_is_late_and_tells_how_long_it_took() {
 }
 
 #[test]
+fn a_run_of_several_seconds_tells_its_rate_as_it_goes() {
+    let server = Server::start(&["rpc"]);
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("trend.json");
+    let arguments =
+        ["rpc", "--connections", "2", "--duration", "2.2", "--warmup", "50ms", "--target", &server.uri];
+    let output = load(&[&arguments[..], &["--json", json.to_str().unwrap()]].concat());
+    let (told, table) = (text(&output.stderr), text(&output.stdout));
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 3, "{told}");
+    assert!(lines[0].starts_with("1 s  ") && lines[1].starts_with("2 s  "), "{told}");
+    assert!(lines[2].contains("min ") && !told.contains('\u{1b}'), "{told}");
+    assert!(table.starts_with("driver") && !table.contains("2 s  "), "{table}");
+    let rows: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(rows[0]["errors"], 0);
+}
+
+#[test]
 fn a_rate_where_there_is_none_is_refused() {
     for kind in ["echo", "receive", "stream", "udp"] {
         let output = load(&[kind, "--rate", "5"]);

@@ -63,7 +63,13 @@ pub(crate) struct Cores {
 }
 
 /// Measures one cell once.
-pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Result<Measured, Failure> {
+pub(crate) fn measure(
+    cell: &Cell,
+    side: Side,
+    cores: Cores,
+    pace: &Pace,
+    watch: &mut dyn FnMut(&Snapshot),
+) -> Result<Measured, Failure> {
     let mut server =
         Process::start("server", &server_arguments(cell, side, cores, pace), side.foreign_variables())?;
     let uri = server.line_after("listening on ", START_TIMEOUT)?;
@@ -81,8 +87,10 @@ pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Res
     std::thread::sleep(pace.warmup);
     load.tell("measure")?;
     let before = both(&mut server, &mut load)?;
-    std::thread::sleep(pace.duration);
+    watch(&before.load);
+    watch_for(pace.duration, &mut load, watch)?;
     let after = both(&mut server, &mut load)?;
+    watch(&after.load);
     load.tell("stop")?;
     let report: LoadReport = load.json(DRAIN_TIMEOUT + Duration::from_secs(5))?;
     load.finish()?;
@@ -108,6 +116,24 @@ fn both(server: &mut Process, load: &mut Process) -> Result<Both, Failure> {
     server.tell("snapshot")?;
     let load = load.snapshot()?;
     Ok(Both { server: server.json(START_TIMEOUT)?, load })
+}
+
+/// Waits, and shows the state of the load every second.
+fn watch_for(
+    duration: Duration,
+    load: &mut Process,
+    watch: &mut dyn FnMut(&Snapshot),
+) -> Result<(), Failure> {
+    const STEP: Duration = Duration::from_millis(1000);
+    let begun = Instant::now();
+    loop {
+        let left = duration.saturating_sub(begun.elapsed());
+        std::thread::sleep(left.min(STEP));
+        if left <= STEP {
+            return Ok(());
+        }
+        watch(&load.snapshot()?);
+    }
 }
 
 /// What is compared once all is back.

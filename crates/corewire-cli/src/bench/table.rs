@@ -143,7 +143,7 @@ pub(super) fn print(lines: &[Line]) -> String {
 }
 
 /// A rate with a unit and about three digits: `171k`, `1.73M`, `22.6M`.
-pub(super) fn rate(value: f64) -> String {
+pub(crate) fn rate(value: f64) -> String {
     match value {
         v if v >= 999.5e6 => format!("{}G", digits(v / 1e9)),
         v if v >= 999.5e3 => format!("{}M", digits(v / 1e6)),
