@@ -39,7 +39,10 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
             eprintln!("corewire: {failure}");
-            ExitCode::FAILURE
+            match failure {
+                Failure::Usage(_) => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }

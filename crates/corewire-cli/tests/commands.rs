@@ -256,6 +256,13 @@ fn a_wrong_command_line_is_exit_code_2() {
 }
 
 #[test]
+fn a_codec_where_there_is_none_is_refused() {
+    let output = Command::new(COREWIRE).args(["serve", "rpc", "--codec", "standard"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("leave --codec out"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_server_ends_cleanly_on_either_signal() {
     for signal in [Signal::INT, Signal::TERM] {
         assert_eq!(Server::start(&["echo"]).signal(signal).0, Some(0), "{signal:?}");

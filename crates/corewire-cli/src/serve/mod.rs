@@ -18,8 +18,6 @@ use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
 use crate::control::{Snapshot, attend_server};
 use crate::failure::Failure;
 use crate::system;
-#[cfg(test)]
-pub(crate) use rpc::echo as rpc_echo;
 
 /// How long sessions may take to finish after a signal.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -29,11 +27,13 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     // Before the address is told: who knows it may send a signal.
     let signals = (!args.control).then(|| Signals::new([SIGINT, SIGTERM]));
     let signals = signals.transpose().map_err(Failure::io("cannot wait for signals"))?;
-    let server = match args.codec {
-        _ if args.kind == ServeKind::Rpc => rpc::start(args),
-        CodecKind::None => start(args, || RawCodec),
-        CodecKind::Standard => start(args, StandardCodec::default),
-        CodecKind::LengthField => start(args, LengthFieldCodec::default),
+    let server = match args.kind {
+        ServeKind::Rpc if args.codec != CodecKind::None => {
+            Err(Failure::Usage("rpc has its own frames: leave --codec out".into()))
+        }
+        ServeKind::Rpc => rpc::start(args),
+        ServeKind::Echo | ServeKind::UdpEcho => framed(args, || Echo),
+        ServeKind::Sink | ServeKind::UdpSink => framed(args, || Sink),
     }?;
     if args.driver == Driver::Auto && probe().uring.is_err() {
         eprintln!("corewire: {}", probe());
@@ -53,17 +53,25 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start<C: Codec>(
+/// A server of what is cut into frames.
+fn framed<H: Handler>(
+    args: &ServeArgs,
+    handler: impl Fn() -> H + Send + Sync + 'static,
+) -> Result<ServerHandle, Failure> {
+    match args.codec {
+        CodecKind::None => start(args, || RawCodec, handler),
+        CodecKind::Standard => start(args, StandardCodec::default, handler),
+        CodecKind::LengthField => start(args, LengthFieldCodec::default, handler),
+    }
+}
+
+fn start<C: Codec, H: Handler>(
     args: &ServeArgs,
     codec: impl Fn() -> C + Send + Sync + 'static,
+    handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> Result<ServerHandle, Failure> {
-    let server = settings(args, NetServer::bind(address(args)).codec(codec));
-    match args.kind {
-        ServeKind::Echo | ServeKind::UdpEcho => server.handler(|| Echo).start(),
-        ServeKind::Sink | ServeKind::UdpSink => server.handler(|| Sink).start(),
-        ServeKind::Rpc => unreachable!("it has no codec"),
-    }
-    .map_err(|error| Failure::Library(error.to_string()))
+    let server = settings(args, NetServer::bind(address(args)).codec(codec)).handler(handler).start();
+    server.map_err(|error| Failure::Library(error.to_string()))
 }
 
 /// Where to listen: as asked for, or where this kind usually does.
