@@ -71,7 +71,8 @@ pub(crate) fn reports(rows: &[Row]) -> String {
     text
 }
 
-pub(super) enum Line {
+/// A line of a table.
+pub(crate) enum Line {
     Title(String),
     Cells(Vec<String>),
 }
@@ -116,7 +117,7 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// The first column to the left, the others to the right, as wide as their widest cell.
-pub(super) fn print(lines: &[Line]) -> String {
+pub(crate) fn print(lines: &[Line]) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for line in lines {
         let Line::Cells(cells) = line else { continue };
@@ -153,7 +154,7 @@ pub(crate) fn rate(value: f64) -> String {
 }
 
 /// A plain number with about three digits, whole from 100 on; `0` only for nothing at all.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value {
         0.0 => "0".into(),
         v if v.abs() < 0.005 => "<.01".into(),
@@ -169,7 +170,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-pub(super) fn size(bytes: usize) -> String {
+pub(crate) fn size(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),
         b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{}K", b >> 10),

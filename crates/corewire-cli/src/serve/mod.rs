@@ -18,6 +18,8 @@ use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
 use crate::control::{Snapshot, attend_server};
 use crate::failure::Failure;
 use crate::system;
+#[cfg(test)]
+pub(crate) use rpc::echo as rpc_echo;
 
 /// How long sessions may take to finish after a signal.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);

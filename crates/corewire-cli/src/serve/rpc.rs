@@ -19,7 +19,7 @@ pub(super) fn start(args: &ServeArgs) -> Result<ServerHandle, Failure> {
 
 /// Echoes in all four modes: every request is answered by a response of the same payload, a client stream by that of
 /// its last request.
-fn echo(name: &str) -> Service {
+pub(crate) fn echo(name: &str) -> Service {
     Service::new(name)
         .unary("echo", |request: Bytes, _: Context| async move { Ok(request) })
         .client_stream("echo", |mut requests: Streaming, _: Context| async move {
