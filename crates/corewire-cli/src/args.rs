@@ -107,6 +107,36 @@ impl Driver {
     }
 }
 
+/// The threads of a process.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WorkerArgs {
+    /// Worker threads [default: one per core of --cpus, else for serve one per core of the machine, for load 1]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) threads: Option<usize>,
+    /// Cores to bind the workers to, such as 0,2-5 [default: none]
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    pub(crate) cpus: Option<Cpus>,
+    /// The driver
+    #[arg(long, default_value = "auto")]
+    pub(crate) driver: Driver,
+    /// Bytes of the block that each worker receives into, such as 64K [default: the library's, 640K]
+    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
+    pub(crate) receive_buffer: Option<usize>,
+}
+
+impl WorkerArgs {
+    /// The cores to bind to, or none.
+    pub(crate) fn cores(&self) -> Vec<usize> {
+        self.cpus.clone().unwrap_or_default().0
+    }
+
+    /// How many of them a load has.
+    pub(crate) fn of_load(&self, connections: usize) -> usize {
+        let cores = self.cpus.as_ref().map_or(0, |cpus| cpus.0.len());
+        self.threads.unwrap_or(cores.max(1)).min(connections)
+    }
+}
+
 /// Options of `corewire serve`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServeArgs {
@@ -121,18 +151,8 @@ pub(crate) struct ServeArgs {
     /// How connections are cut into frames
     #[arg(long, default_value = "none")]
     pub(crate) codec: CodecKind,
-    /// Worker threads [default: one per core of --cpus, or of the machine]
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) threads: Option<usize>,
-    /// Cores to bind the workers to, such as 0,2-5 [default: none]
-    #[arg(long, value_name = "LIST", value_parser = cpus)]
-    pub(crate) cpus: Option<Cpus>,
-    /// The driver
-    #[arg(long, default_value = "auto")]
-    pub(crate) driver: Driver,
-    /// Bytes of the block that each worker receives into, such as 64K [default: the library's, 640K]
-    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
-    pub(crate) receive_buffer: Option<usize>,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
     /// Most connections at a time [default: what the limit on open files allows]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) connections: Option<usize>,
@@ -252,18 +272,8 @@ pub(crate) struct LoadArgs {
     /// The version of the RPC protocol: 1 (galay-rpc) or 2 (rpc, stream)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) wire: u8,
-    /// Worker threads [default: one per core of --cpus, or 1]
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) threads: Option<usize>,
-    /// Cores to bind the workers to, such as 0,2-5 [default: none]
-    #[arg(long, value_name = "LIST", value_parser = cpus)]
-    pub(crate) cpus: Option<Cpus>,
-    /// The driver
-    #[arg(long, default_value = "auto")]
-    pub(crate) driver: Driver,
-    /// Bytes of the block that each worker receives into, such as 64K [default: the library's, 640K]
-    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
-    pub(crate) receive_buffer: Option<usize>,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
     /// Also write the result as a JSON array of one row
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

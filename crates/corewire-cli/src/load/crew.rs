@@ -20,13 +20,13 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
     let uri = NetUri::parse(&args.target)
         .map_err(|error| Failure::Target { target: args.target.clone(), reason: error.to_string() })?;
-    let cpus = args.cpus.clone().unwrap_or_default().0;
-    let workers = args.threads.unwrap_or(cpus.len().max(1)).min(args.connections);
-    let mut builder = Runtime::builder().workers(workers).driver(driver_kind(args.driver)).name("load");
+    let (cpus, workers) = (args.workers.cores(), args.workers.of_load(args.connections));
+    let mut builder =
+        Runtime::builder().workers(workers).driver(driver_kind(args.workers.driver)).name("load");
     if !cpus.is_empty() {
         builder = builder.cpus(cpus);
     }
-    if let Some(bytes) = args.receive_buffer {
+    if let Some(bytes) = args.workers.receive_buffer {
         builder = builder.receive_block_size(bytes);
     }
     let runtime = builder.build().map_err(|error| Failure::Library(error.to_string()))?;
@@ -45,7 +45,7 @@ pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
     let (counters, is_rpc) = (Arc::clone(&shared), is_rpc(&args));
     Ok(Crew {
         connections: args.connections,
-        driver: driver_name(args.driver),
+        driver: driver_name(args.workers.driver),
         wake: Box::new(move || {
             for worker in 0..workers {
                 // A worker that has stopped needs no waking.

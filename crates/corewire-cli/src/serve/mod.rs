@@ -37,13 +37,13 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         ServeKind::Echo | ServeKind::UdpEcho => framed(args, || Echo),
         ServeKind::Sink | ServeKind::UdpSink => framed(args, || Sink),
     }?;
-    if args.driver == Driver::Auto && probe().uring.is_err() {
+    if args.workers.driver == Driver::Auto && probe().uring.is_err() {
         eprintln!("corewire: {}", probe());
     }
     println!("listening on {}", server.uri());
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
     let Some(mut signals) = signals else {
-        return attend_server(&driver_name(args.driver), |snapshot| fill(&server, snapshot));
+        return attend_server(&driver_name(args.workers.driver), |snapshot| fill(&server, snapshot));
     };
     let _ = signals.forever().next();
     eprintln!("corewire: shutting down; a second signal ends at once");
@@ -88,18 +88,18 @@ fn settings<C, H>(args: &ServeArgs, server: NetServer<C, H>) -> NetServer<C, H> 
     (udp.coalesce, udp.segment) = (!args.no_offload, !args.no_offload);
     let mut server = server
         .udp_options(udp)
-        .driver(driver_kind(args.driver))
+        .driver(driver_kind(args.workers.driver))
         .max_connections(args.connections.unwrap_or_else(system::connections_max))
         // As in the reports: nobody looks a session up here.
         .session_table(false);
-    let cpus = args.cpus.clone().unwrap_or_default().0;
-    if let Some(workers) = args.threads {
+    let cpus = args.workers.cores();
+    if let Some(workers) = args.workers.threads {
         server = server.workers(workers);
     }
     if !cpus.is_empty() {
         server = server.cpus(cpus);
     }
-    if let Some(bytes) = args.receive_buffer {
+    if let Some(bytes) = args.workers.receive_buffer {
         server = server.receive_buffer_size(bytes);
     }
     if let Some(period) = args.stats {
