@@ -96,7 +96,7 @@ impl<T> Drop for Streaming<T> {
             if !self.is_done {
                 self.handle.cancel(Code::CANCELLED, "the caller dropped the responses");
             }
-        } else {
+        } else if !self.is_done {
             self.handle.anywhere(|link, place| link.deafen(place));
         }
     }

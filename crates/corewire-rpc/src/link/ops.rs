@@ -118,13 +118,21 @@ impl Link {
     }
 
     /// One holder fewer. The last one gives the slot back, and cancels the call if it is not over.
+    #[inline]
     pub(crate) fn let_go(&self, place: usize, code: Code) {
-        let slot = self.with(|state| {
-            let slot = state.slots.get_mut(place)?;
+        let is_last = {
+            let state = &mut *self.state.borrow_mut();
+            let Some(slot) = state.slots.get_mut(place) else { return };
             slot.holders = slot.holders.saturating_sub(1);
-            if slot.holders > 0 {
-                return None;
-            }
+            slot.holders == 0
+        };
+        if is_last {
+            self.give_back(place, code);
+        }
+    }
+
+    fn give_back(&self, place: usize, code: Code) {
+        let slot = self.with(|state| {
             let mut slot = state.remove(place)?;
             state.recycle(&mut slot);
             if slot.is_live {
