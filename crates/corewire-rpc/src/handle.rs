@@ -85,8 +85,10 @@ impl Handle {
             link.with(|state| {
                 let Some(slot) = state.slots.get_mut(place).filter(|slot| slot.is_live) else { return };
                 let key = slot.key;
-                slot.is_lost(Status::new(code, reason));
-                let _ = state.machine.cancel(key, code, reason, &mut state.out);
+                // A call of which both halves have ended is over: there is nothing to cancel, and nobody to tell.
+                if state.machine.cancel(key, code, reason, &mut state.out).is_ok() {
+                    slot.is_lost(Status::new(code, reason));
+                }
             });
         });
     }

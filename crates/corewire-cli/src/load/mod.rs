@@ -79,7 +79,7 @@ fn moves(args: &LoadArgs) -> Moves {
     let size = args.size as u64;
     match args.kind {
         LoadKind::Rpc => Moves::calls(size),
-        LoadKind::Stream => Moves::streams(size, args.frames as u64),
+        LoadKind::Stream => Moves::streams(size, args.frames as u64, args.wire),
         _ => Moves::endless(size, size),
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corewire::{Bytes, CloseReason, NetClient, Session};
-use corewire_rpc::Channel;
+use corewire::{CloseReason, NetClient, Session};
+use corewire_rpc::{Bytes, Channel};
 
 use super::echo::Lane;
 use super::open::Pacer;
@@ -26,7 +26,7 @@ pub(crate) struct Station {
     pub(crate) pattern: RefCell<Pattern>,
     /// What calls say.
     pub(crate) messages: Rc<[Vec<u8>]>,
-    /// What RPC calls and frames of streams say.
+    /// What RPC calls say.
     pub(crate) payloads: Rc<[Bytes]>,
     thread: usize,
     latency: RefCell<Latency>,
@@ -53,10 +53,7 @@ impl Station {
             LoadKind::Rpc | LoadKind::Stream => Rc::default(),
         };
         let payloads = match args.kind {
-            LoadKind::Rpc | LoadKind::Stream => calls::messages(args.window, payload)
-                .iter()
-                .map(|message| Bytes::from(message.clone()))
-                .collect(),
+            LoadKind::Rpc | LoadKind::Stream => rpc::payloads(args.window, payload),
             _ => Rc::default(),
         };
         let pattern = Pattern::for_window(payload, args.window);
