@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     measurement: AtomicU32,
     connected: AtomicUsize,
     finished: AtomicUsize,
+    seen_the_end: AtomicUsize,
     errors: AtomicU64,
     first_error: Mutex<Option<String>>,
     traffic: Box<[Traffic]>,
@@ -66,6 +67,7 @@ impl Shared {
             measurement: AtomicU32::new(0),
             connected: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
+            seen_the_end: AtomicUsize::new(0),
             errors: AtomicU64::new(0),
             first_error: Mutex::new(None),
             traffic: (0..threads).map(|_| Traffic::default()).collect(),
@@ -160,6 +162,15 @@ impl Shared {
     /// Forgets the latencies seen so far.
     pub(crate) fn begin_measurement(&self) {
         self.measurement.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Says that one more worker knows that nothing new is to be sent.
+    pub(crate) fn has_seen_the_end(&self) {
+        self.seen_the_end.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn have_seen_the_end(&self) -> usize {
+        self.seen_the_end.load(Ordering::Acquire)
     }
 
     /// What a drain still waits for, over all threads.

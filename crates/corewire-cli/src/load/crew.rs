@@ -10,7 +10,7 @@ use corewire::runtime::Runtime;
 use super::station::Station;
 use super::{connect, payload_size};
 use crate::args::{LoadArgs, LoadKind};
-use crate::conduct::{Crew, Latency, Phase, Shared, latency};
+use crate::conduct::{Crew, Latency, Shared, latency};
 use crate::failure::Failure;
 use crate::serve::{driver_kind, driver_name};
 
@@ -52,7 +52,8 @@ pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
                 let _ = on(&waker, worker, wake_here);
             }
         }),
-        ended: Box::new(move || stopped.phase() >= Phase::Drain && stopped.in_flight() == 0),
+        // A worker that has not seen the end may be about to send.
+        ended: Box::new(move || stopped.have_seen_the_end() >= workers && stopped.in_flight() == 0),
         calls: Box::new(move || {
             if is_rpc {
                 count_bytes(&counted, &counters);
@@ -105,11 +106,13 @@ fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) ->
     runtime.handle().run_on(worker, call).map_err(|error| Failure::Library(error.to_string()))
 }
 
-/// Sending begins with the first wake-up; later ones only end the worker's wait.
+/// Sending begins with the first wake-up; later ones end the worker's wait, and say that it has seen the end.
 fn wake_here() {
     let station = Station::here();
     if station.may_send() {
         station.start();
+    } else {
+        station.shared.has_seen_the_end();
     }
 }
 
