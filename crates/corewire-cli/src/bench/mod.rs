@@ -1,5 +1,6 @@
 //! `corewire bench`: the library's figures beside the limit's, from the same cores in the same run.
 
+mod bytes;
 mod calls;
 mod child;
 mod measure;
