@@ -36,6 +36,7 @@
 pub mod client;
 mod current;
 mod forward;
+mod gauges;
 mod handle;
 mod interceptor;
 mod link;
@@ -123,6 +124,7 @@ pub use client::{CallOptions, Channel, ChannelBuilder, Opening, Reply, Retry, Un
 pub use corewire_proto::rpc::{
     Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version,
 };
+pub use gauges::{Gauges, ServerGauges};
 pub use interceptor::{ClientInterceptor, ServerInterceptor};
 #[cfg(feature = "prost")]
 pub use message::Proto;

@@ -11,7 +11,6 @@ mod streaming;
 mod unary;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +27,9 @@ use self::settings::Settings;
 use self::start::Plan;
 pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
 pub use self::unary::Unary;
+use crate::gauges::Gauges;
 use crate::interceptor::ClientInterceptor;
+use crate::link::{self, Group};
 use crate::message::Message;
 
 /// Calls services, over connections that it makes when they are needed and makes again when they are lost.
@@ -46,7 +47,7 @@ pub struct Channel {
 
 struct Shared {
     worker: WorkerHandle,
-    key: u64,
+    key: Group,
     /// Calls may be made several times.
     repeats: bool,
     interceptors: Vec<Arc<dyn ClientInterceptor>>,
@@ -140,6 +141,21 @@ impl Channel {
         &self.shared.worker
     }
 
+    /// What it holds now: calls, streams, bytes. All 0 once its worker has stopped.
+    pub async fn gauges(&self) -> Gauges {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        let group = self.shared.key;
+        // By the mailbox also from its own worker: nothing of a call runs then.
+        let asked = self.shared.worker.run(move || {
+            // Whoever asked may have gone.
+            let _ = sender.send(link::gauges(group));
+        });
+        if asked.is_err() {
+            return Gauges::default();
+        }
+        receiver.await.unwrap_or_default()
+    }
+
     /// Closes its connections. Calls in flight fail, and so do later ones.
     pub fn close(&self) {
         let key = self.shared.key;
@@ -151,7 +167,7 @@ impl Channel {
     }
 
     #[inline]
-    fn key(&self) -> u64 {
+    fn key(&self) -> Group {
         self.shared.key
     }
 
@@ -301,7 +317,6 @@ impl ChannelBuilder {
     /// # Errors
     /// A URI is wrong, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
-        static KEYS: AtomicU64 = AtomicU64::new(1);
         let Self { mut settings, uris } = self;
         for uri in uris {
             settings.uris.push(NetUri::parse(&uri)?);
@@ -310,7 +325,7 @@ impl ChannelBuilder {
             Some(worker) => worker,
             None => shared_worker()?,
         };
-        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        let key = Group::next();
         let shared = Shared {
             worker: worker.clone(),
             key,
@@ -318,7 +333,7 @@ impl ChannelBuilder {
             interceptors: settings.interceptors.clone(),
         };
         let home = worker.clone();
-        let install = move || local::add(key, LocalChannel::new(settings, home));
+        let install = move || local::add(key, LocalChannel::new(settings, home, key));
         if current_worker() == Some(worker.id()) {
             install();
         } else {

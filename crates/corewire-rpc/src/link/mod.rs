@@ -20,9 +20,10 @@ use slab::Slab;
 pub(crate) use self::kept::keep;
 pub(crate) use self::out::Kept;
 use self::out::Out;
-pub(crate) use self::registry::{Home, with_link};
+pub(crate) use self::registry::{Group, Home, gauges, with_link};
 use self::slot::More;
 pub(crate) use self::slot::Slot;
+use crate::gauges::Gauges;
 use crate::status::Status;
 
 /// A connection on its worker.
@@ -30,6 +31,8 @@ pub(crate) struct Link {
     /// Names it among the links of its worker.
     pub(crate) id: usize,
     pub(crate) home: Home,
+    /// The server or channel that it belongs to.
+    pub(crate) group: Group,
     state: RefCell<State>,
     owner: OnceCell<Weak<dyn Owner>>,
 }
@@ -38,6 +41,9 @@ pub(crate) struct Link {
 pub(crate) trait Owner {
     /// There is room again for what was not read.
     fn go_on(&self);
+
+    /// Bytes of a frame that has not arrived whole, or that are not read yet.
+    fn unread(&self) -> usize;
 }
 
 pub(crate) struct State {
@@ -110,6 +116,21 @@ impl Link {
                     owner.go_on();
                 }
             }));
+        }
+    }
+
+    /// What it holds now.
+    pub(crate) fn gauges(&self) -> Gauges {
+        let unread = self.owner.get().and_then(Weak::upgrade).map_or(0, |owner| owner.unread());
+        let state = self.state.borrow();
+        Gauges {
+            connections: usize::from(state.dead.is_none() && state.out.connection().is_some()),
+            calls: state.machine.calls_in_flight(),
+            streams: state.machine.streams_open(),
+            held: state.slots.len(),
+            buffered_bytes: usize::try_from(state.machine.buffered_bytes()).unwrap_or(usize::MAX),
+            unread_bytes: unread,
+            unsent_bytes: state.out.queued(),
         }
     }
 

@@ -35,6 +35,11 @@ impl Out {
         self.connection.as_ref()
     }
 
+    /// Bytes that the kernel has not taken yet.
+    pub(crate) fn queued(&self) -> usize {
+        self.gathered.len() + self.connection.as_ref().map_or(0, Connection::queued)
+    }
+
     /// Gives the connection what was gathered.
     #[inline]
     pub(crate) fn flush(&mut self) {

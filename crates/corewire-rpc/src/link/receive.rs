@@ -13,7 +13,8 @@ use super::{Kept, Link, State, keep};
 use crate::status::Status;
 
 impl Link {
-    /// Reads what has arrived. `own` takes the events that are not those of calls that are kept.
+    /// Reads what has arrived; whether it stopped before the end of that. `own` takes the events that are not those of
+    /// calls that are kept.
     #[inline]
     pub(crate) fn receive(
         &self,
@@ -21,12 +22,12 @@ impl Link {
         inbox: &mut Reassembly,
         chunk: &Bytes,
         mut own: impl FnMut(Event<'_>, Origin<'_>),
-    ) {
+    ) -> bool {
         let now = Duration::from_millis(connection.now_ms());
         {
             let state = &mut *self.state.borrow_mut();
             if state.dead.is_some() {
-                return;
+                return false;
             }
             (state.is_receiving, state.is_stopped, state.has_heard) = (true, false, true);
         }
@@ -50,10 +51,10 @@ impl Link {
             }
             Ok(Advance::Consumed(input.len() - rest.len()))
         });
-        self.after_receive(connection, received);
+        self.after_receive(connection, received)
     }
 
-    fn after_receive(&self, connection: &Connection, received: Result<(), ConnectionError>) {
+    fn after_receive(&self, connection: &Connection, received: Result<(), ConnectionError>) -> bool {
         let is_stopped = self.with(|state| {
             (state.is_receiving, state.woken) = (false, None);
             if let Err(error) = &received {
@@ -64,7 +65,8 @@ impl Link {
         });
         if let Err(error) = received {
             tracing::debug!(%error, "a peer broke the protocol");
-            return connection.close_with(CloseReason::Protocol(error.to_string()));
+            connection.close_with(CloseReason::Protocol(error.to_string()));
+            return false;
         }
         if is_stopped {
             connection.pause_receive();
@@ -73,6 +75,7 @@ impl Link {
         } else {
             connection.resume_receive();
         }
+        is_stopped
     }
 
     /// The connection is gone: every call that is left ends, once.
@@ -95,6 +98,25 @@ impl Link {
         };
         tasks.into_iter().for_each(corewire_runtime::JoinHandle::abort);
         self.drop_if_done();
+    }
+
+    /// The peer will send nothing more: what it has not ended fails, and this side's halves go on.
+    pub(crate) fn end_receiving(&self, why: &Status) {
+        self.with(|state| {
+            state.machine.end_receiving();
+            for (_, slot) in &mut state.slots {
+                if slot.is_live && slot.end.is_none() {
+                    let deadline_ms = slot.deadline_ms;
+                    slot.end(Err(why.clone()));
+                    slot.deadline_ms = deadline_ms;
+                }
+            }
+        });
+    }
+
+    /// Reading was stopped before the end of what has arrived.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.borrow().is_stopped
     }
 
     /// The send queue has room again.

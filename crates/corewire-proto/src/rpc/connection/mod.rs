@@ -7,6 +7,7 @@ mod emit;
 mod end;
 mod event;
 mod ids;
+mod peer_end;
 mod receive;
 mod receive_call;
 mod receive_connection;
