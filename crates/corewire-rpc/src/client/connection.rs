@@ -60,6 +60,7 @@ impl ClientConnection {
             }
         });
         if self.is_going_away.get() && self.link.with(|state| state.machine.is_idle()) {
+            self.link.flush();
             connection.close();
         }
     }

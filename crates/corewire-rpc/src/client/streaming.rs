@@ -173,7 +173,9 @@ impl<'a, S: Shape> Opening<'a, S> {
                 match begun.await {
                     Some(begun) => {
                         let handles = begun.map(|(link, begun)| {
-                            (0..plan.holders).map(|_| RawHandle(Handle::new(&link, begun.place))).collect()
+                            (0..plan.holders)
+                                .map(|_| RawHandle(Handle::new(&link, begun.place as usize)))
+                                .collect()
                         });
                         // Given up in the last moment: the handles are dropped, and the call with them.
                         let _ = sender.send(handles);
@@ -192,7 +194,7 @@ impl<'a, S: Shape> Opening<'a, S> {
             if self.channel.is_here() {
                 let Some(plan) = &mut self.plan else { return Poll::Ready(Err(Status::closed())) };
                 let (link, begun) = ready!(plan.poll_here(self.channel, wait, context))?;
-                let mut make = || RawHandle(Handle::new(&link, begun.place));
+                let mut make = || RawHandle(Handle::new(&link, begun.place as usize));
                 return Poll::Ready(Ok(S::ends(&mut make, is_finished)));
             }
             wait.give_up(self.channel);

@@ -13,6 +13,8 @@ use crate::gauges::Gauges;
 
 thread_local! {
     static LINKS: RefCell<Slab<Rc<Link>>> = const { RefCell::new(Slab::new()) };
+    /// Those that have gathered something in this turn.
+    static GATHERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A worker, as a place that links live on.
@@ -41,11 +43,12 @@ impl Link {
     ) -> Rc<Self> {
         LINKS.with_borrow_mut(|links| {
             let entry = links.vacant_entry();
+            let id = entry.key();
             let link = Rc::new(Self {
-                id: entry.key(),
+                id,
                 home,
                 group,
-                state: RefCell::new(State::new(machine, high_water, stops_on_backlog)),
+                state: RefCell::new(State::new(id, machine, high_water, stops_on_backlog)),
                 owner: OnceCell::new(),
             });
             entry.insert(link.clone());
@@ -72,6 +75,19 @@ pub(crate) fn gauges(group: Group) -> Gauges {
         let own = links.iter().map(|(_, link)| link).filter(|link| link.group == group);
         own.map(|link| link.gauges()).sum()
     })
+}
+
+/// Has a link flushed at the end of the worker's turn.
+pub(super) fn flush_later(id: usize) -> bool {
+    GATHERED.with_borrow_mut(|gathered| gathered.push(id));
+    // Once for each link: one that a worker did not come to before it stopped must not keep the others from it.
+    corewire_runtime::before_flush(flush_all)
+}
+
+fn flush_all() {
+    while let Some(id) = GATHERED.with_borrow_mut(Vec::pop) {
+        with_link(id, |link| link.flush());
+    }
 }
 
 pub(super) fn remove(id: usize) {

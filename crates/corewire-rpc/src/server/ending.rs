@@ -69,6 +69,7 @@ impl ServerConnection {
         {
             let is_draining = self.ending.is_draining.get();
             let reason = if is_draining { CloseReason::Shutdown } else { CloseReason::PeerClosed };
+            self.link.flush();
             connection.close_with(reason);
         }
     }
