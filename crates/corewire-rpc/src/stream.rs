@@ -23,8 +23,9 @@ use crate::status::Status;
 ///
 /// It is a [`Stream`], `Send`, and can be read on any thread; each message then comes by way of the connection's worker.
 pub struct Streaming<T = Bytes> {
-    handle: Handle,
+    // Dropped before the handle: it must not outlive the hold on the call.
     away: Option<Away<Option<Result<Bytes, Status>>>>,
+    handle: Handle,
     is_done: bool,
     cancels: bool,
     message: PhantomData<fn() -> T>,
@@ -113,8 +114,9 @@ impl<T> fmt::Debug for Streaming<T> {
 /// A caller ends its half by [`finish`](Self::finish); dropping the sink without that cancels the call. A handler's
 /// half ends when the handler does.
 pub struct Sink<T = Bytes> {
-    handle: Handle,
+    // Dropped before the handle: it must not outlive the hold on the call.
     away: Option<Away<Result<(), Status>>>,
+    handle: Handle,
     /// At a caller: whether it has ended its half.
     is_finished: bool,
     is_caller: bool,
