@@ -26,11 +26,12 @@ pub use self::settings::Retry;
 use self::settings::Settings;
 use self::start::Plan;
 pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
-pub use self::unary::Unary;
+pub use self::unary::{Unary, WithMetadata};
 use crate::gauges::Gauges;
 use crate::interceptor::ClientInterceptor;
 use crate::link::{self, Group};
 use crate::message::Message;
+use crate::metadata::Metadata;
 
 /// Calls services, over connections that it makes when they are needed and makes again when they are lost.
 ///
@@ -50,7 +51,7 @@ struct Shared {
     key: Group,
     /// Calls may be made several times.
     repeats: bool,
-    interceptors: Vec<Arc<dyn ClientInterceptor>>,
+    interceptors: Arc<[Arc<dyn ClientInterceptor>]>,
 }
 
 impl Drop for Shared {
@@ -186,12 +187,6 @@ impl Channel {
         !self.shared.interceptors.is_empty()
     }
 
-    fn tell(&self, path: &MethodPath, code: Code, took: Duration) {
-        for interceptor in self.shared.interceptors.iter().rev() {
-            interceptor.on_end(path, code, took);
-        }
-    }
-
     /// Runs on the channel's worker: now, if that is here.
     fn run_there(&self, act: impl FnOnce() + Send + 'static) {
         if self.is_here() {
@@ -199,6 +194,22 @@ impl Channel {
         }
         // A worker that has stopped has ended all of it.
         let _ = self.shared.worker.run(act);
+    }
+}
+
+/// Tells interceptors how a call ended, the last one first.
+fn tell(
+    interceptors: &[Arc<dyn ClientInterceptor>],
+    path: &MethodPath,
+    metadata: &Metadata,
+    code: Code,
+    took: Duration,
+) {
+    for interceptor in interceptors.iter().rev() {
+        if !metadata.is_empty() {
+            interceptor.on_metadata(path, metadata);
+        }
+        interceptor.on_end(path, code, took);
     }
 }
 
@@ -330,7 +341,7 @@ impl ChannelBuilder {
             worker: worker.clone(),
             key,
             repeats: settings.retry.is_some() || settings.hedge.is_some(),
-            interceptors: settings.interceptors.clone(),
+            interceptors: settings.interceptors.clone().into(),
         };
         let home = worker.clone();
         let install = move || local::add(key, LocalChannel::new(settings, home, key));

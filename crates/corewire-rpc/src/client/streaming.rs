@@ -1,7 +1,7 @@
 //! Calls in which one side or both send any number of messages.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,6 +16,7 @@ use super::Channel;
 use super::start::{Plan, Wait};
 use crate::handle::Handle;
 use crate::message::Message;
+use crate::metadata::Metadata;
 use crate::status::Status;
 use crate::stream::{Sink, Streaming};
 
@@ -85,6 +86,18 @@ impl<Req, Resp> Shape for BothStreaming<Req, Resp> {
 #[derive(Debug)]
 #[must_use = "dropping it cancels the call"]
 pub struct Reply<Resp = Bytes>(Streaming<Resp>);
+
+impl<Resp: Message> Reply<Resp> {
+    /// Gives what the server sends beside the response too. That of a failure is in its [`Status::metadata`].
+    ///
+    /// # Errors
+    /// As awaiting it.
+    pub async fn with_metadata(mut self) -> Result<(Resp, Metadata), Status> {
+        let response = poll_fn(|context| self.0.poll_only(context)).await?;
+        let metadata = self.0.trailer().await;
+        Ok((response, metadata))
+    }
+}
 
 impl<Resp: Message> Future for Reply<Resp> {
     type Output = Result<Resp, Status>;

@@ -6,6 +6,7 @@ mod ops;
 mod out;
 mod receive;
 mod registry;
+mod replies;
 mod slot;
 
 use std::cell::{OnceCell, RefCell};
@@ -21,6 +22,7 @@ use self::kept::Keeper;
 pub(crate) use self::out::Kept;
 use self::out::Out;
 pub(crate) use self::registry::{Group, Home, gauges, with_link};
+pub(crate) use self::replies::{Part, Replies, Reply};
 use self::slot::More;
 pub(crate) use self::slot::Slot;
 use crate::gauges::Gauges;
@@ -51,6 +53,8 @@ pub(crate) struct State {
     pub(crate) machine: Machine,
     pub(crate) out: Out,
     pub(crate) slots: Slab<Slot>,
+    /// What handlers send with their responses.
+    pub(crate) replies: Replies,
     /// By the machine's index: the call there and its slot.
     by_index: Vec<Option<(CallKey, u32)>>,
     /// When the timer of the connection fires; `u64::MAX`: it is not set.
@@ -164,6 +168,7 @@ impl State {
             machine,
             out: Out::new(high_water),
             slots: Slab::new(),
+            replies: Replies::default(),
             by_index: Vec::new(),
             timer_at: u64::MAX,
             will_flush: false,

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::{
-    Advance, CallKey, Code, ConnectionError, Event, Origin, Reassembly, SendError as RefusedSend,
+    Advance, CallKey, Code, ConnectionError, Event, Extensions, Origin, Reassembly, SendError as RefusedSend,
 };
 use corewire_runtime::{CloseReason, Connection};
 
 use super::{Kept, Link, State};
+use crate::metadata::Metadata;
 use crate::status::Status;
 
 impl Link {
@@ -172,9 +173,18 @@ impl State {
     #[inline]
     fn on_event<'a>(&mut self, event: Event<'a>, origin: Origin<'_>) -> Option<Event<'a>> {
         match event {
-            Event::Message { call, payload, end, .. } => self.on_message(call, payload, end, origin),
-            Event::Ended { call, .. } => self.end(call, Ok(())),
+            Event::Message { call, payload, end, ref extensions } => {
+                if !extensions.is_empty() {
+                    self.on_metadata(call, extensions, end);
+                }
+                self.on_message(call, payload, end, origin);
+            }
+            Event::Ended { call, ref extensions } => {
+                self.on_metadata(call, extensions, true);
+                self.end(call, Ok(()));
+            }
             Event::Failed { call, ref error } => {
+                self.on_metadata(call, &error.extensions, true);
                 if let Some(slot) = self.slot_of(call) {
                     slot.is_live = false;
                     slot.end(Err(Status::from_wire(error)));
@@ -199,6 +209,15 @@ impl State {
             _ => return Some(event),
         }
         None
+    }
+
+    #[cold]
+    fn on_metadata(&mut self, call: CallKey, extensions: &Extensions<'_>, is_last: bool) {
+        if !extensions.is_empty()
+            && let Some(slot) = self.slot_of(call)
+        {
+            slot.keep_metadata(&Metadata::read(extensions), is_last);
+        }
     }
 
     #[inline]
@@ -237,7 +256,7 @@ impl State {
         let Some(place) = self.place(call) else { return };
         let Some(slot) = self.slots.get_mut(place) else { return };
         if let Some(held) = slot.take_held() {
-            let _ = self.machine.send(call, Kept(&held), false, &mut self.out);
+            let _ = self.replies.send(&mut self.machine, call, Kept(&held), false, &mut self.out);
         }
         slot.wake_writer();
     }

@@ -74,8 +74,14 @@ impl ServerConnection {
             Ok(method) => method,
             Err(code) => return self.refuse(key, is_stream, &code.into()),
         };
-        let mut context =
-            Context { link: self.link.clone(), name: method.name().clone(), deadline: None, head: None };
+        let mut context = Context {
+            link: self.link.clone(),
+            name: method.name().clone(),
+            deadline: None,
+            head: None,
+            key,
+            sent: None,
+        };
         let mut timeout = self.plan.call_timeout;
         if !request.extensions.is_empty() {
             let head = Head::read(&request.extensions);
@@ -151,6 +157,7 @@ impl ServerConnection {
             } else {
                 fail(state, key, status);
             }
+            state.replies.remove(key);
         });
     }
 
