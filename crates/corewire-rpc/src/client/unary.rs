@@ -28,11 +28,18 @@ pub struct Unary<'a, Resp = Bytes> {
     channel: &'a Channel,
     plan: Option<Plan<'a>>,
     state: State,
-    /// Boxed, since only channels with interceptors want to know.
-    began: Option<Box<Instant>>,
-    /// What the server sends beside the response, if anybody wants to know.
-    metadata: Option<Box<Metadata>>,
+    /// Boxed, since only interceptors and those who ask for metadata want to know.
+    noted: Option<Box<Noted>>,
     response: PhantomData<fn() -> Resp>,
+}
+
+/// What is known of a call beside its result.
+#[derive(Default)]
+struct Noted {
+    /// Set if interceptors are to be told of the end.
+    began: Option<Instant>,
+    /// What the server sent beside the response.
+    metadata: Metadata,
 }
 
 enum State {
@@ -56,7 +63,7 @@ impl<'a, Resp> Unary<'a, Resp> {
     #[inline]
     pub(super) const fn new(channel: &'a Channel, plan: Plan<'a>) -> Self {
         let state = State::New(Wait::NEW);
-        Self { channel, plan: Some(plan), state, began: None, metadata: None, response: PhantomData }
+        Self { channel, plan: Some(plan), state, noted: None, response: PhantomData }
     }
 
     /// Waits this long instead of the channel's timeout, the wait for a connection included; in version 2 the server is
@@ -102,7 +109,7 @@ impl<'a, Resp> Unary<'a, Resp> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_metadata(mut self) -> WithMetadata<'a, Resp> {
-        self.metadata.get_or_insert_default();
+        self.noted.get_or_insert_default();
         WithMetadata(self)
     }
 
@@ -169,8 +176,8 @@ impl<'a, Resp> Unary<'a, Resp> {
             State::Away(receiver) => {
                 let answer =
                     ready!(Pin::new(receiver).poll(context)).unwrap_or_else(|_| Err(Status::closed()))?;
-                if let Some(metadata) = &mut self.metadata {
-                    **metadata = answer.metadata;
+                if let Some(noted) = &mut self.noted {
+                    noted.metadata = answer.metadata;
                 }
                 Poll::Ready(Ok(answer.payload))
             }
@@ -185,8 +192,7 @@ impl<'a, Resp> Unary<'a, Resp> {
             if let State::New(wait) = &mut self.state {
                 let Some(plan) = &mut self.plan else { return Poll::Ready(Err(Status::closed())) };
                 if self.channel.is_watched() {
-                    self.began.get_or_insert_with(|| Box::new(Instant::now()));
-                    self.metadata.get_or_insert_default();
+                    self.noted.get_or_insert_default().began.get_or_insert_with(Instant::now);
                 }
                 let (_, begun) = ready!(plan.poll_here(self.channel, wait, context))?;
                 self.state = State::InFlight(begun);
@@ -194,8 +200,8 @@ impl<'a, Resp> Unary<'a, Resp> {
             }
             let State::InFlight(Begun { link, place }) = self.state else { break };
             let polled = with_link(link as usize, |link| {
-                if let Some(metadata) = &mut self.metadata {
-                    **metadata = link.metadata(place as usize).1;
+                if let Some(noted) = &mut self.noted {
+                    noted.metadata = link.metadata(place as usize).1;
                 }
                 link.poll_reply(place as usize, context)
             });
@@ -236,10 +242,11 @@ impl<'a, Resp> Unary<'a, Resp> {
 
     #[cold]
     fn tell(&self, result: &Result<Bytes, Status>) {
-        if let (Some(began), Some(path)) = (&self.began, self.path()) {
+        if let (Some(noted), Some(path)) = (&self.noted, self.path())
+            && let Some(began) = noted.began
+        {
             let code = result.as_ref().map_or_else(Status::code, |_| Code::OK);
-            let metadata = self.metadata.as_deref().unwrap_or(Metadata::NONE);
-            tell(&self.channel.shared.interceptors, path, metadata, code, began.elapsed());
+            tell(&self.channel.shared.interceptors, path, &noted.metadata, code, began.elapsed());
         }
     }
 }
@@ -250,7 +257,7 @@ impl<Resp> Unary<'_, Resp> {
         let result = ready!(self.poll_payload(context));
         // What is left holds nothing: the slot went with the result.
         self.state = State::Finished;
-        if self.began.is_some() {
+        if self.noted.is_some() {
             self.tell(&result);
         }
         Poll::Ready(result)
@@ -280,7 +287,7 @@ impl WithMetadata<'_, Bytes> {
 
 impl<Resp> WithMetadata<'_, Resp> {
     fn take(&mut self) -> Metadata {
-        self.0.metadata.take().map_or(Metadata::EMPTY, |metadata| *metadata)
+        self.0.noted.take().map_or(Metadata::EMPTY, |noted| noted.metadata)
     }
 }
 
