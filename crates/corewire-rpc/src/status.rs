@@ -141,6 +141,10 @@ impl From<Code> for Status {
 
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
+        if error == CallError::MessageNeeded {
+            let why = "a call of version 1 begins with its first message: add `.first(message)` or `.only(message)`";
+            return Self::invalid(why).not_begun();
+        }
         let code = match error {
             CallError::GoingAway => Code::UNAVAILABLE,
             CallError::TooManyCalls { .. } | CallError::TooManyStreams { .. } => Code::RESOURCE_EXHAUSTED,
