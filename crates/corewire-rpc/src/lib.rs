@@ -122,7 +122,7 @@ pub use futures_core::Stream;
 pub use bytes::Bytes;
 pub use client::{CallOptions, Channel, ChannelBuilder, Opening, Reply, Retry, Unary, WithMetadata};
 pub use corewire_proto::rpc::{
-    Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version,
+    Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version, Versions,
 };
 pub use gauges::{Gauges, ServerGauges};
 pub use interceptor::{ClientInterceptor, ServerInterceptor};

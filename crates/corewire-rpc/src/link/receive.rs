@@ -198,10 +198,15 @@ impl State {
                     self.on_writable(call);
                 }
             }
-            Event::GoingAway(_) => {
+            Event::GoingAway(ref why) => {
+                // A server that calls this side faulty would do so again.
+                let is_fault = matches!(why.code, Code::PROTOCOL_ERROR | Code::FLOW_CONTROL_ERROR);
                 while let Some(call) = self.machine.next_refused() {
                     if let Some(slot) = self.slot_of(call) {
-                        slot.is_lost(Status::unavailable("the server is going away").not_begun());
+                        slot.is_lost(match is_fault {
+                            true => Status::new(why.code, why.reason.to_owned()),
+                            false => Status::unavailable("the server is going away").not_begun(),
+                        });
                     }
                 }
                 return Some(event);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use corewire::server::ProtocolServer;
 use corewire::{DriverKind, NetServer, ServerError, ServerHandle, ShutdownReport};
-use corewire_proto::rpc::Settings;
+use corewire_proto::rpc::{Settings, Version};
 use corewire_runtime::{Builder, Handle};
 
 use self::connection::Endpoint;
@@ -116,6 +116,13 @@ impl RpcServer {
     /// The protocol's limits: body, calls, streams, window, floods.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
+        self
+    }
+
+    /// The versions of the protocol that it speaks; default both. A client of another one is told so: see
+    /// [`Versions`](crate::Versions).
+    pub fn versions(mut self, versions: impl IntoIterator<Item = Version>) -> Self {
+        self.settings.versions = versions.into_iter().collect();
         self
     }
 

@@ -311,6 +311,12 @@ impl Connection {
         }
     }
 
+    /// False on a server that is told not to speak its client's version.
+    #[inline]
+    fn is_version_served(&self) -> bool {
+        self.is_client || self.version.is_none_or(|version| self.settings.versions.has(version))
+    }
+
     #[inline]
     fn is_v2(&self) -> bool {
         self.version == Some(Version::V2)
