@@ -13,12 +13,13 @@ use slab::Slab;
 
 use super::connect;
 use super::settings::Settings;
-use crate::link::Link;
+use crate::link::{Group, Link};
 use crate::status::Status;
 
 pub(super) struct LocalChannel {
     pub(super) settings: Settings,
     pub(super) home: WorkerHandle,
+    pub(super) group: Group,
     seats: RefCell<Vec<Seat>>,
     next: Cell<usize>,
     waiting: RefCell<Vec<Waker>>,
@@ -59,7 +60,7 @@ impl Hasher for Identity {
     }
 }
 
-type Channels = HashMap<u64, Rc<LocalChannel>, BuildHasherDefault<Identity>>;
+type Channels = HashMap<Group, Rc<LocalChannel>, BuildHasherDefault<Identity>>;
 
 thread_local! {
     static CHANNELS: RefCell<Channels> = RefCell::default();
@@ -67,16 +68,16 @@ thread_local! {
 
 /// A channel of this worker.
 #[inline]
-pub(super) fn find(key: u64) -> Option<Rc<LocalChannel>> {
+pub(super) fn find(key: Group) -> Option<Rc<LocalChannel>> {
     CHANNELS.with_borrow(|channels| channels.get(&key).cloned())
 }
 
-pub(super) fn add(key: u64, channel: Rc<LocalChannel>) {
+pub(super) fn add(key: Group, channel: Rc<LocalChannel>) {
     CHANNELS.with_borrow_mut(|channels| channels.insert(key, channel));
 }
 
 /// Closes a channel and forgets it.
-pub(super) fn remove(key: u64) {
+pub(super) fn remove(key: Group) {
     let channel = CHANNELS.with_borrow_mut(|channels| channels.remove(&key));
     if let Some(channel) = channel {
         channel.close();
@@ -84,12 +85,13 @@ pub(super) fn remove(key: u64) {
 }
 
 impl LocalChannel {
-    pub(super) fn new(settings: Settings, home: WorkerHandle) -> Rc<Self> {
+    pub(super) fn new(settings: Settings, home: WorkerHandle, group: Group) -> Rc<Self> {
         let seats = (0..settings.pool).map(|_| Seat::Empty).collect();
         let budget = settings.retry.map_or(0, |retry| u64::from(retry.budget) * 1_000);
         Rc::new_cyclic(|weak| Self {
             settings,
             home,
+            group,
             seats: RefCell::new(seats),
             next: Cell::new(0),
             waiting: RefCell::default(),

@@ -11,7 +11,6 @@ mod streaming;
 mod unary;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,9 +26,12 @@ pub use self::settings::Retry;
 use self::settings::Settings;
 use self::start::Plan;
 pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
-pub use self::unary::Unary;
+pub use self::unary::{Unary, WithMetadata};
+use crate::gauges::Gauges;
 use crate::interceptor::ClientInterceptor;
+use crate::link::{self, Group};
 use crate::message::Message;
+use crate::metadata::Metadata;
 
 /// Calls services, over connections that it makes when they are needed and makes again when they are lost.
 ///
@@ -46,10 +48,10 @@ pub struct Channel {
 
 struct Shared {
     worker: WorkerHandle,
-    key: u64,
+    key: Group,
     /// Calls may be made several times.
     repeats: bool,
-    interceptors: Vec<Arc<dyn ClientInterceptor>>,
+    interceptors: Arc<[Arc<dyn ClientInterceptor>]>,
 }
 
 impl Drop for Shared {
@@ -140,6 +142,21 @@ impl Channel {
         &self.shared.worker
     }
 
+    /// What it holds now: calls, streams, bytes. All 0 once its worker has stopped.
+    pub async fn gauges(&self) -> Gauges {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        let group = self.shared.key;
+        // By the mailbox also from its own worker: nothing of a call runs then.
+        let asked = self.shared.worker.run(move || {
+            // Whoever asked may have gone.
+            let _ = sender.send(link::gauges(group));
+        });
+        if asked.is_err() {
+            return Gauges::default();
+        }
+        receiver.await.unwrap_or_default()
+    }
+
     /// Closes its connections. Calls in flight fail, and so do later ones.
     pub fn close(&self) {
         let key = self.shared.key;
@@ -151,7 +168,7 @@ impl Channel {
     }
 
     #[inline]
-    fn key(&self) -> u64 {
+    fn key(&self) -> Group {
         self.shared.key
     }
 
@@ -170,12 +187,6 @@ impl Channel {
         !self.shared.interceptors.is_empty()
     }
 
-    fn tell(&self, path: &MethodPath, code: Code, took: Duration) {
-        for interceptor in self.shared.interceptors.iter().rev() {
-            interceptor.on_end(path, code, took);
-        }
-    }
-
     /// Runs on the channel's worker: now, if that is here.
     fn run_there(&self, act: impl FnOnce() + Send + 'static) {
         if self.is_here() {
@@ -183,6 +194,22 @@ impl Channel {
         }
         // A worker that has stopped has ended all of it.
         let _ = self.shared.worker.run(act);
+    }
+}
+
+/// Tells interceptors how a call ended, the last one first.
+fn tell(
+    interceptors: &[Arc<dyn ClientInterceptor>],
+    path: &MethodPath,
+    metadata: &Metadata,
+    code: Code,
+    took: Duration,
+) {
+    for interceptor in interceptors.iter().rev() {
+        if !metadata.is_empty() {
+            interceptor.on_metadata(path, metadata);
+        }
+        interceptor.on_end(path, code, took);
     }
 }
 
@@ -301,7 +328,6 @@ impl ChannelBuilder {
     /// # Errors
     /// A URI is wrong, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
-        static KEYS: AtomicU64 = AtomicU64::new(1);
         let Self { mut settings, uris } = self;
         for uri in uris {
             settings.uris.push(NetUri::parse(&uri)?);
@@ -310,15 +336,15 @@ impl ChannelBuilder {
             Some(worker) => worker,
             None => shared_worker()?,
         };
-        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        let key = Group::next();
         let shared = Shared {
             worker: worker.clone(),
             key,
             repeats: settings.retry.is_some() || settings.hedge.is_some(),
-            interceptors: settings.interceptors.clone(),
+            interceptors: settings.interceptors.clone().into(),
         };
         let home = worker.clone();
-        let install = move || local::add(key, LocalChannel::new(settings, home));
+        let install = move || local::add(key, LocalChannel::new(settings, home, key));
         if current_worker() == Some(worker.id()) {
             install();
         } else {
