@@ -1,13 +1,16 @@
 //! Beginning a call, of any mode.
 
+use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use corewire_proto::rpc::{Begin, CallError, CallKey, Mode, Options, Version};
+use corewire_proto::rpc::{Begin, CallError, CallKey, Code, Mode, Options, Version};
 
 use super::Channel;
+use super::discovered::{Avoided, Discovered, FlightId};
 use super::local::{self, LocalChannel};
 use super::options::{CallOptions, PathRef};
 use crate::current::Current;
@@ -27,6 +30,10 @@ pub(super) struct Plan<'a> {
     pub(super) holders: u8,
     pub(super) timeout: Option<Duration>,
     pub(super) options: Option<Box<CallOptions>>,
+    /// Calls with the same key go to the same endpoint, if the balancer goes by keys.
+    pub(super) key: Option<u64>,
+    /// Endpoints that earlier attempts went to.
+    pub(super) avoided: Option<Arc<Avoided>>,
     /// The payload could not be made.
     pub(super) broken: Option<Status>,
 }
@@ -42,6 +49,8 @@ pub(super) struct Wait {
 pub(super) struct Begun {
     pub(super) link: usize,
     pub(super) place: usize,
+    /// Of a call by a channel that balances.
+    pub(super) flight: FlightId,
 }
 
 impl<'a> Plan<'a> {
@@ -55,6 +64,8 @@ impl<'a> Plan<'a> {
             holders: 1,
             timeout: None,
             options: None,
+            key: None,
+            avoided: None,
             broken: None,
         }
     }
@@ -89,13 +100,17 @@ impl<'a> Plan<'a> {
             return Poll::Ready(Err(status));
         }
         let is_fail_fast = self.options.as_ref().and_then(|options| options.is_fail_fast);
-        let begun = match channel.pick(is_fail_fast.unwrap_or(channel.settings.fail_fast)) {
-            Ok(Some(link)) => self.begin_on(channel, link, wait, context),
-            Ok(None) => {
-                channel.wait(context);
-                None
-            }
-            Err(status) => Some(Err(status)),
+        let is_fail_fast = is_fail_fast.unwrap_or(channel.settings.fail_fast);
+        let begun = match &channel.discovered {
+            None => match channel.pick(is_fail_fast) {
+                Ok(Some(link)) => self.begin_on(channel, link, wait, context),
+                Ok(None) => {
+                    channel.wait(context);
+                    None
+                }
+                Err(status) => Some(Err(status)),
+            },
+            Some(discovered) => self.begin_balanced(channel, discovered, is_fail_fast, wait, context),
         };
         if begun.is_none() {
             let deadline = *wait.deadline.get_or_insert_with(|| self.deadline(channel));
@@ -105,8 +120,12 @@ impl<'a> Plan<'a> {
             channel.drop_sleep(place);
         }
         Poll::Ready(begun.unwrap_or_else(|| {
-            Err(Status::new(corewire_proto::rpc::Code::DEADLINE_EXCEEDED, "no connection was ready in time")
-                .not_begun())
+            let why = channel.discovered.as_ref().and_then(|discovered| discovered.why_not_ready());
+            let text: Cow<'static, str> = match why {
+                Some(why) => format!("no connection was ready in time: {}", why.message()).into(),
+                None => "no connection was ready in time".into(),
+            };
+            Err(Status::new(Code::DEADLINE_EXCEEDED, text).not_begun())
         }))
     }
 
@@ -134,6 +153,33 @@ impl<'a> Plan<'a> {
         let own = if is_bound { own.or(self.timeout).or(Some(channel.settings.timeout)) } else { None };
         let left = own.into_iter().chain(outer).min().unwrap_or(Duration::MAX);
         (left, (self.timeout.is_some() || outer.is_some()).then_some(left))
+    }
+
+    /// As `begin_on`, at an endpoint that the balancer chooses.
+    fn begin_balanced(
+        &mut self,
+        channel: &LocalChannel,
+        discovered: &Discovered,
+        is_fail_fast: bool,
+        wait: &Wait,
+        context: &mut Context<'_>,
+    ) -> Option<Result<(Rc<Link>, Begun), Status>> {
+        if channel.is_closed() {
+            return Some(Err(Status::closed()));
+        }
+        let picked = match discovered.pick(self.key, self.avoided.as_deref(), is_fail_fast) {
+            Ok(Some(picked)) => picked,
+            Ok(None) => {
+                channel.wait(context);
+                return None;
+            }
+            Err(status) => return Some(Err(status)),
+        };
+        let begun = self.begin_on(channel, picked.link.clone(), wait, context)?;
+        if let Some(avoided) = &self.avoided {
+            avoided.add(picked.member.id);
+        }
+        Some(begun.map(|(link, begun)| (link, Begun { flight: discovered.begin(picked), ..begun })))
     }
 
     /// `None`: the link takes nothing now.
@@ -177,7 +223,7 @@ impl<'a> Plan<'a> {
             if self.holders == 1 && self.mode == Mode::Unary {
                 state.slots[place].reader = Some(context.waker().clone());
             }
-            Some(Ok(Begun { link: link.id, place }))
+            Some(Ok(Begun { link: link.id, place, flight: FlightId::NONE }))
         })?;
         Some(begun.map(|begun| (link, begun)))
     }
@@ -211,9 +257,10 @@ impl<'a> Plan<'a> {
 
     /// The same without borrows.
     pub(super) fn into_owned(self) -> Plan<'static> {
-        let Self { path, payload, mode, is_stream, end, holders, timeout, options, broken } = self;
+        let Self { path, payload, mode, is_stream, end, holders, timeout, options, key, avoided, broken } =
+            self;
         let path = path.into_owned();
-        Plan { path, payload, mode, is_stream, end, holders, timeout, options, broken }
+        Plan { path, payload, mode, is_stream, end, holders, timeout, options, key, avoided, broken }
     }
 }
 

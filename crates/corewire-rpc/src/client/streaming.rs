@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,8 +14,10 @@ use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
 
 use super::Channel;
-use super::start::{Plan, Wait};
+use super::discovered::FlightId;
+use super::start::{Begun, Plan, Wait};
 use crate::handle::Handle;
+use crate::link::Link;
 use crate::message::Message;
 use crate::status::Status;
 use crate::stream::{Sink, Streaming};
@@ -110,6 +113,24 @@ enum State {
     Away(oneshot::Receiver<Result<Vec<RawHandle>, Status>>),
 }
 
+/// Makes the handles of a call. The last one is that of the responses: the call is in flight as long as it is held.
+fn handles<'a>(
+    channel: &'a Channel,
+    link: &'a Rc<Link>,
+    begun: Begun,
+    holders: u8,
+) -> impl FnMut() -> RawHandle + 'a {
+    let mut left = holders;
+    move || {
+        left = left.saturating_sub(1);
+        let mut handle = Handle::new(link, begun.place);
+        if left == 0 && begun.flight != FlightId::NONE {
+            handle.flight = channel.take_flight(begun.flight);
+        }
+        RawHandle(handle)
+    }
+}
+
 impl<'a, S: Shape> Opening<'a, S> {
     pub(super) fn new(channel: &'a Channel, mut plan: Plan<'a>) -> Self {
         plan.holders = S::HOLDERS;
@@ -146,6 +167,14 @@ impl<'a, S: Shape> Opening<'a, S> {
         self
     }
 
+    /// As [`Unary::balance_by`](super::Unary::balance_by).
+    pub fn balance_by(mut self, key: u64) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.key = Some(key);
+        }
+        self
+    }
+
     fn with_first(mut self, message: Result<Bytes, Status>, end: bool) -> Self {
         if let Some(plan) = &mut self.plan {
             plan.end = end;
@@ -173,7 +202,8 @@ impl<'a, S: Shape> Opening<'a, S> {
                 match begun.await {
                     Some(begun) => {
                         let handles = begun.map(|(link, begun)| {
-                            (0..plan.holders).map(|_| RawHandle(Handle::new(&link, begun.place))).collect()
+                            let mut make = handles(&channel, &link, begun, plan.holders);
+                            (0..plan.holders).map(|_| make()).collect()
                         });
                         // Given up in the last moment: the handles are dropped, and the call with them.
                         let _ = sender.send(handles);
@@ -192,7 +222,7 @@ impl<'a, S: Shape> Opening<'a, S> {
             if self.channel.is_here() {
                 let Some(plan) = &mut self.plan else { return Poll::Ready(Err(Status::closed())) };
                 let (link, begun) = ready!(plan.poll_here(self.channel, wait, context))?;
-                let mut make = || RawHandle(Handle::new(&link, begun.place));
+                let mut make = handles(self.channel, &link, begun, S::HOLDERS);
                 return Poll::Ready(Ok(S::ends(&mut make, is_finished)));
             }
             wait.give_up(self.channel);

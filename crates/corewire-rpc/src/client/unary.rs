@@ -13,6 +13,7 @@ use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
 
 use super::Channel;
+use super::discovered::FlightId;
 use super::repeat;
 use super::start::{Begun, Plan, Wait};
 use crate::link::with_link;
@@ -78,6 +79,15 @@ impl<'a, Resp> Unary<'a, Resp> {
     pub fn idempotent(mut self) -> Self {
         if let Some(plan) = &mut self.plan {
             plan.options().is_idempotent = true;
+        }
+        self
+    }
+
+    /// Has a channel whose balancer goes by keys send all calls with this key to the same endpoint, as long as it is
+    /// there; see [`ConsistentHash`](corewire_discovery::ConsistentHash).
+    pub fn balance_by(mut self, key: u64) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.key = Some(key);
         }
         self
     }
@@ -154,9 +164,13 @@ impl<'a, Resp> Unary<'a, Resp> {
                 self.state = State::InFlight(begun);
                 return Poll::Pending;
             }
-            let State::InFlight(Begun { link, place }) = self.state else { break };
+            let State::InFlight(Begun { link, place, flight }) = self.state else { break };
             let polled = with_link(link, |link| link.poll_reply(place, context));
-            match ready!(polled.unwrap_or_else(|| Poll::Ready(Err(Status::closed())))) {
+            let result = ready!(polled.unwrap_or_else(|| Poll::Ready(Err(Status::closed()))));
+            if flight != FlightId::NONE {
+                self.channel.landed(flight, Some(&result));
+            }
+            match result {
                 // No server has begun it: it may go to another.
                 Err(status) if status.is_not_begun() => self.state = State::New(Wait::NEW),
                 result => return Poll::Ready(result),
@@ -180,9 +194,14 @@ impl<'a, Resp> Unary<'a, Resp> {
     fn release(&mut self) {
         match std::mem::replace(&mut self.state, State::Finished) {
             State::New(mut wait) => wait.give_up(self.channel),
-            State::InFlight(Begun { link, place }) => self.channel.run_there(move || {
-                with_link(link, |link| link.let_go(place, Code::CANCELLED));
-            }),
+            State::InFlight(Begun { link, place, flight }) => {
+                if flight != FlightId::NONE {
+                    self.channel.landed(flight, None);
+                }
+                self.channel.run_there(move || {
+                    with_link(link, |link| link.let_go(place, Code::CANCELLED));
+                });
+            }
             State::Away(_) | State::Finished => {}
         }
     }
