@@ -44,7 +44,7 @@ use crate::status::Status;
 /// take the direct path, without memory of their own or a lock, others go by way of the worker's mailbox. When the last
 /// clone is dropped its connections are closed.
 ///
-/// Every call ends exactly once: with its response, or with the [`Status`](crate::Status) that says what became of it.
+/// Every call ends exactly once: with its response, or with the [`Status`] that says what became of it.
 /// When a connection dies all its calls fail at once; those that the server certainly never began are made again.
 #[derive(Clone)]
 pub struct Channel {

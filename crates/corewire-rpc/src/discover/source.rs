@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use corewire_discovery::{LocalRegistry, Registry, RegistryError};
 
+use super::rpc::{RpcRegistry, RpcRegistryOptions};
+
 /// A registry: open already, or by its address.
 #[derive(Debug, Clone)]
 pub struct RegistrySource(Kind);
@@ -27,11 +29,20 @@ impl RegistrySource {
     }
 }
 
-/// Opens a registry by its address, as [`corewire_discovery::connect`].
+/// Opens a registry by its address.
+///
+/// | address | registry |
+/// |---|---|
+/// | `rpc://HOST:PORT`, `tcp://HOST:PORT` | an [`RpcRegistry`]; settings `ttl`, `timeout`, `grace`, `wait` |
+/// | `local`, `file:…`, `dns:…`, `etcd://…`, `etcds://…` | as [`corewire_discovery::connect`] |
 ///
 /// # Errors
 /// The address is wrong, or the registry cannot be reached and is not waited for.
 pub async fn connect(address: &str) -> Result<Arc<dyn Registry>, RegistryError> {
+    if address.starts_with("rpc://") || address.starts_with("tcp://") {
+        let registry = RpcRegistry::connect(RpcRegistryOptions::parse(address)?).await?;
+        return Ok(Arc::new(registry));
+    }
     corewire_discovery::connect(address).await.map(Arc::from)
 }
 
