@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use corewire_rpc::discover::registry::LocalRegistry;
 use corewire_rpc::discover::{Registration, registry_service};
 use corewire_rpc::{Bytes, Channel, Context, RpcServer, Service, Status};
+use rustix::process::{Pid, Signal, kill_process};
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -121,6 +122,7 @@ pub fn until_answered_by(channel: &Channel, servers: &[&str]) -> Result<(), AnyE
 }
 
 /// A server process, killed when it is dropped.
+#[derive(Debug)]
 pub struct Server(Child);
 
 impl Server {
@@ -138,7 +140,7 @@ impl Server {
 
     /// Finishes its calls.
     fn drain(mut self) -> Result<(), AnyError> {
-        Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status()?;
+        kill_process(Pid::from_child(&self.0), Signal::TERM)?;
         let told = self.0.stdout.take().map(|stdout| BufReader::new(stdout).lines().map_while(Result::ok));
         told.into_iter().flatten().for_each(|line| println!("  {line}"));
         let status = self.0.wait()?;
