@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::lists::{Counts, Cpus, count, counts, cpus, duration, receive_buffer};
+use crate::moves::{Moves, moves};
 use crate::proxy::ProxyKind;
 
 /// Serve, load and measure network services.
@@ -232,6 +233,9 @@ pub(crate) struct LoadArgs {
     /// Frames of a stream (stream)
     #[arg(long, value_name = "N", default_value = "16", value_parser = count)]
     pub(crate) frames: usize,
+    /// Streams at a time on each connection, each with a window of its own (stream)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
+    pub(crate) streams: usize,
     /// The version of the RPC protocol: 1 (galay-rpc) or 2 (rpc, stream)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) wire: u8,
@@ -333,7 +337,7 @@ impl BenchDriver {
 /// Where `--baseline` takes figures from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Baseline {
-    /// The performance reports 000, 001 and 002
+    /// The performance reports 000 to 003
     Report,
 }
 
@@ -388,6 +392,9 @@ pub(crate) struct BenchArgs {
     /// Core of the load process [default: the second, or the first where there is one]
     #[arg(long, value_name = "CORE")]
     pub(crate) load_cpu: Option<usize>,
+    /// Measure the parameter sets of report 003, and print its figures beside ours (rpc, stream)
+    #[arg(long, conflicts_with_all = ["connections", "window", "size", "batch"])]
+    pub(crate) report: bool,
     /// Also print the figures of the performance reports beside ours
     #[arg(long, value_name = "SOURCE")]
     pub(crate) baseline: Option<Baseline>,
@@ -413,6 +420,7 @@ impl BenchArgs {
             receive_buffer: None,
             server_cpu: None,
             load_cpu: None,
+            report: false,
             baseline: None,
             json: None,
         }
@@ -427,6 +435,9 @@ pub(crate) struct LimitServeArgs {
     /// Where to listen
     #[arg(long, default_value = "tcp://127.0.0.1:0")]
     pub(crate) listen: String,
+    /// Bytes there and back [default: back what was received]
+    #[arg(long, value_parser = moves)]
+    pub(crate) moves: Option<Moves>,
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,
@@ -468,6 +479,9 @@ pub(crate) struct LimitLoadArgs {
     /// Bytes of a message
     #[arg(long, default_value = "32", value_parser = count)]
     pub(crate) size: usize,
+    /// Bytes there and back [default: back what was received]
+    #[arg(long, value_parser = moves)]
+    pub(crate) moves: Option<Moves>,
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,

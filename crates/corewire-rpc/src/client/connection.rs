@@ -71,6 +71,7 @@ impl ClientConnection {
             _ => {}
         });
         if self.is_going_away.get() && self.link.with(|state| state.machine.is_idle()) {
+            self.link.flush();
             connection.close();
         }
     }

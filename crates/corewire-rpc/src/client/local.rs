@@ -284,6 +284,7 @@ pub(super) fn close_link(link: &Rc<Link>) {
     use corewire_proto::rpc::Code;
     link.with(|state| state.machine.go_away(Code::OK, "", &mut state.out));
     if let Some(connection) = link.connection() {
+        link.flush();
         connection.close_with(CloseReason::Local);
     }
 }

@@ -38,8 +38,13 @@ pub(super) struct Plan<'a> {
     pub(super) broken: Option<Status>,
 }
 
-/// Where the beginning of a call stands.
-pub(super) struct Wait {
+/// Where the beginning of a call stands. Boxed, since a call that need not wait has nothing to say here.
+#[derive(Default)]
+pub(super) struct Wait(Option<Box<Waiting>>);
+
+/// A call that waits for a connection.
+#[derive(Default)]
+struct Waiting {
     deadline: Option<Instant>,
     sleep: Option<usize>,
 }
@@ -47,8 +52,8 @@ pub(super) struct Wait {
 /// A call in flight: its link and slot.
 #[derive(Clone, Copy)]
 pub(super) struct Begun {
-    pub(super) link: usize,
-    pub(super) place: usize,
+    pub(super) link: u32,
+    pub(super) place: u32,
     /// Of a call by a channel that balances.
     pub(super) flight: FlightId,
 }
@@ -113,10 +118,11 @@ impl<'a> Plan<'a> {
             Some(discovered) => self.begin_balanced(channel, discovered, is_fail_fast, wait, context),
         };
         if begun.is_none() {
+            let wait = wait.0.get_or_insert_default();
             let deadline = *wait.deadline.get_or_insert_with(|| self.deadline(channel));
             ready!(channel.poll_deadline(&mut wait.sleep, deadline, context));
         }
-        if let Some(place) = wait.sleep.take() {
+        if let Some(place) = wait.0.as_mut().and_then(|wait| wait.sleep.take()) {
             channel.drop_sleep(place);
         }
         Poll::Ready(begun.unwrap_or_else(|| {
@@ -142,12 +148,13 @@ impl<'a> Plan<'a> {
     #[inline]
     fn time_left(&self, channel: &LocalChannel, wait: &Wait) -> (Duration, Option<Duration>) {
         let outer = Current::get().deadline;
-        if wait.deadline.is_none() && outer.is_none() {
+        let own = wait.0.as_ref().and_then(|wait| wait.deadline);
+        if own.is_none() && outer.is_none() {
             // Streams live as long as they like unless told otherwise.
             let default = if self.mode == Mode::Unary { channel.settings.timeout } else { Duration::MAX };
             return (self.timeout.unwrap_or(default), self.timeout);
         }
-        let own = wait.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let own = own.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let outer = outer.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let is_bound = self.mode == Mode::Unary || self.timeout.is_some();
         let own = if is_bound { own.or(self.timeout).or(Some(channel.settings.timeout)) } else { None };
@@ -223,7 +230,8 @@ impl<'a> Plan<'a> {
             if self.holders == 1 && self.mode == Mode::Unary {
                 state.slots[place].reader = Some(context.waker().clone());
             }
-            Some(Ok(Begun { link: link.id, place, flight: FlightId::NONE }))
+            // Both are limited to far less.
+            Some(Ok(Begun { link: link.id as u32, place: place as u32, flight: FlightId::NONE }))
         })?;
         Some(begun.map(|begun| (link, begun)))
     }
@@ -265,11 +273,11 @@ impl<'a> Plan<'a> {
 }
 
 impl Wait {
-    pub(super) const NEW: Self = Self { deadline: None, sleep: None };
+    pub(super) const NEW: Self = Self(None);
 
     /// Gives back what waiting took.
     pub(super) fn give_up(&mut self, channel: &Channel) {
-        let Some(place) = self.sleep.take() else { return };
+        let Some(place) = self.0.as_mut().and_then(|wait| wait.sleep.take()) else { return };
         let key = channel.key();
         channel.run_there(move || {
             if let Some(channel) = local::find(key) {

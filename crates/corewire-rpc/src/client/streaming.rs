@@ -123,7 +123,7 @@ fn handles<'a>(
     let mut left = holders;
     move || {
         left = left.saturating_sub(1);
-        let mut handle = Handle::new(link, begun.place);
+        let mut handle = Handle::new(link, begun.place as usize);
         if left == 0 && begun.flight != FlightId::NONE {
             handle.flight = channel.take_flight(begun.flight);
         }

@@ -28,7 +28,8 @@ pub struct Unary<'a, Resp = Bytes> {
     channel: &'a Channel,
     plan: Option<Plan<'a>>,
     state: State,
-    began: Option<Instant>,
+    /// Boxed, since only channels with interceptors want to know.
+    began: Option<Box<Instant>>,
     response: PhantomData<fn() -> Resp>,
 }
 
@@ -158,14 +159,14 @@ impl<'a, Resp> Unary<'a, Resp> {
             if let State::New(wait) = &mut self.state {
                 let Some(plan) = &mut self.plan else { return Poll::Ready(Err(Status::closed())) };
                 if self.channel.is_watched() {
-                    self.began.get_or_insert_with(Instant::now);
+                    self.began.get_or_insert_with(|| Box::new(Instant::now()));
                 }
                 let (_, begun) = ready!(plan.poll_here(self.channel, wait, context))?;
                 self.state = State::InFlight(begun);
                 return Poll::Pending;
             }
             let State::InFlight(Begun { link, place, flight }) = self.state else { break };
-            let polled = with_link(link, |link| link.poll_reply(place, context));
+            let polled = with_link(link as usize, |link| link.poll_reply(place as usize, context));
             let result = ready!(polled.unwrap_or_else(|| Poll::Ready(Err(Status::closed()))));
             if flight != FlightId::NONE {
                 self.channel.landed(flight, Some(&result));
@@ -199,7 +200,7 @@ impl<'a, Resp> Unary<'a, Resp> {
                     self.channel.landed(flight, None);
                 }
                 self.channel.run_there(move || {
-                    with_link(link, |link| link.let_go(place, Code::CANCELLED));
+                    with_link(link as usize, |link| link.let_go(place as usize, Code::CANCELLED));
                 });
             }
             State::Away(_) | State::Finished => {}
@@ -212,7 +213,7 @@ impl<'a, Resp> Unary<'a, Resp> {
 
     #[cold]
     fn tell(&self, result: &Result<Bytes, Status>) {
-        if let (Some(began), Some(path)) = (self.began, self.path()) {
+        if let (Some(began), Some(path)) = (&self.began, self.path()) {
             let code = result.as_ref().map_or_else(Status::code, |_| Code::OK);
             self.channel.tell(path, code, began.elapsed());
         }
@@ -247,5 +248,15 @@ impl<Resp> Drop for Unary<'_, Resp> {
 impl<Resp> fmt::Debug for Unary<'_, Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Unary").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_stays_small() {
+        assert!(size_of::<Unary<'_>>() <= 120, "{} bytes", size_of::<Unary<'_>>());
     }
 }

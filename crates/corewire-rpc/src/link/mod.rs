@@ -17,7 +17,7 @@ use corewire_proto::rpc::{CallKey, Connection as Machine};
 use corewire_runtime::Connection;
 use slab::Slab;
 
-pub(crate) use self::kept::keep;
+use self::kept::Keeper;
 pub(crate) use self::out::Kept;
 use self::out::Out;
 pub(crate) use self::registry::{Home, with_link};
@@ -41,14 +41,17 @@ pub(crate) trait Owner {
 }
 
 pub(crate) struct State {
+    id: usize,
     pub(crate) machine: Machine,
     pub(crate) out: Out,
     pub(crate) slots: Slab<Slot>,
     /// By the machine's index: the call there and its slot.
-    by_index: Vec<Option<(CallKey, usize)>>,
+    by_index: Vec<Option<(CallKey, u32)>>,
     /// When the timer of the connection fires; `u64::MAX`: it is not set.
     pub(crate) timer_at: u64,
-    /// Frames are being handled: what is written leaves when that is done.
+    /// What is written is handed over at the end of the worker's turn.
+    will_flush: bool,
+    /// Frames are being handled.
     is_receiving: bool,
     /// Reading was stopped and must be taken up again.
     is_stopped: bool,
@@ -65,13 +68,14 @@ pub(crate) struct State {
     /// Memory of calls that are done with, for those to come.
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
     spare: Vec<Box<More>>,
+    keeper: Keeper,
 }
 
 /// Parts of calls kept for use again by one connection.
 const SPARE_MAX: usize = 64;
 
 impl Link {
-    /// Looks at or changes the state; what is written goes to the connection.
+    /// Looks at or changes the state; what is written goes to the connection at the end of the worker's turn.
     #[inline]
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let state = &mut *self.state.borrow_mut();
@@ -95,6 +99,13 @@ impl Link {
 
     pub(crate) fn connection(&self) -> Option<Connection> {
         self.state.borrow().out.connection().cloned()
+    }
+
+    /// Hands over what was written, since the connection is about to be closed or the turn ends.
+    pub(crate) fn flush(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.will_flush = false;
+        state.out.flush();
     }
 
     /// Reads on, if reading was stopped and need not be any more.
@@ -126,13 +137,15 @@ impl Link {
 }
 
 impl State {
-    fn new(machine: Machine, high_water: usize, stops_on_backlog: bool) -> Self {
+    fn new(id: usize, machine: Machine, high_water: usize, stops_on_backlog: bool) -> Self {
         Self {
+            id,
             machine,
             out: Out::new(high_water),
             slots: Slab::new(),
             by_index: Vec::new(),
             timer_at: u64::MAX,
+            will_flush: false,
             is_receiving: false,
             is_stopped: false,
             stops_on_backlog,
@@ -141,13 +154,14 @@ impl State {
             has_heard: false,
             woken: None,
             spare: Vec::new(),
+            keeper: Keeper::default(),
         }
     }
 
     #[inline]
     fn settle(&mut self) {
-        if !self.is_receiving {
-            self.out.flush();
+        if !self.will_flush && !self.is_receiving && self.out.has_gathered() {
+            self.will_flush = registry::flush_later(self.id);
         }
     }
 
@@ -170,7 +184,8 @@ impl State {
         if index >= self.by_index.len() {
             self.by_index.resize(index + 1, None);
         }
-        self.by_index[index] = Some((key, place));
+        // Places are as many as there are calls at once, which are limited to far less.
+        self.by_index[index] = Some((key, place as u32));
         if deadline_ms < self.timer_at {
             self.arm(deadline_ms);
         }
@@ -181,7 +196,7 @@ impl State {
     #[inline]
     fn place(&self, key: CallKey) -> Option<usize> {
         match self.by_index.get(key.index()) {
-            Some(&Some((kept, place))) if kept == key => Some(place),
+            Some(&Some((kept, place))) if kept == key => Some(place as usize),
             _ => None,
         }
     }
@@ -218,7 +233,7 @@ impl State {
     pub(crate) fn remove(&mut self, place: usize) -> Option<Slot> {
         let slot = self.slots.try_remove(place)?;
         let entry = &mut self.by_index[slot.key.index()];
-        if matches!(entry, Some((_, kept)) if *kept == place) {
+        if matches!(entry, Some((_, kept)) if *kept as usize == place) {
             *entry = None;
         }
         Some(slot)

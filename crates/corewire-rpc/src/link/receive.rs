@@ -9,7 +9,7 @@ use corewire_proto::rpc::{
 };
 use corewire_runtime::{CloseReason, Connection};
 
-use super::{Kept, Link, State, keep};
+use super::{Kept, Link, State};
 use crate::status::Status;
 
 impl Link {
@@ -29,6 +29,7 @@ impl Link {
                 return;
             }
             (state.is_receiving, state.is_stopped, state.has_heard) = (true, false, true);
+            state.keeper.begin(chunk);
         }
         let received = inbox.drive(chunk, |input, origin| {
             let mut rest = input;
@@ -53,9 +54,16 @@ impl Link {
         self.after_receive(connection, received);
     }
 
+    /// A handle that outlives the chunk on a payload that lies in it.
+    #[inline]
+    pub(crate) fn keep(&self, payload: &[u8], origin: Origin<'_>) -> Bytes {
+        self.state.borrow_mut().keeper.keep(payload, origin)
+    }
+
     fn after_receive(&self, connection: &Connection, received: Result<(), ConnectionError>) {
         let is_stopped = self.with(|state| {
             (state.is_receiving, state.woken) = (false, None);
+            state.keeper.end();
             if let Err(error) = &received {
                 let State { machine, out, .. } = state;
                 machine.abort(error, out);
@@ -64,6 +72,7 @@ impl Link {
         });
         if let Err(error) = received {
             tracing::debug!(%error, "a peer broke the protocol");
+            self.flush();
             return connection.close_with(CloseReason::Protocol(error.to_string()));
         }
         if is_stopped {
@@ -176,7 +185,7 @@ impl State {
             && let Some(slot) = self.slots.get_mut(place)
         {
             if !slot.is_deaf {
-                slot.push((keep(payload, origin), !end));
+                slot.push((self.keeper.keep(payload, origin), !end));
                 if end {
                     slot.end.get_or_insert(Ok(()));
                 }

@@ -11,6 +11,8 @@ use super::{Link, State};
 
 thread_local! {
     static LINKS: RefCell<Slab<Rc<Link>>> = const { RefCell::new(Slab::new()) };
+    /// Those that have gathered something in this turn.
+    static GATHERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A worker, as a place that links live on.
@@ -21,10 +23,11 @@ impl Link {
     pub(crate) fn new(home: Home, machine: Machine, high_water: usize, stops_on_backlog: bool) -> Rc<Self> {
         LINKS.with_borrow_mut(|links| {
             let entry = links.vacant_entry();
+            let id = entry.key();
             let link = Rc::new(Self {
-                id: entry.key(),
+                id,
                 home,
-                state: RefCell::new(State::new(machine, high_water, stops_on_backlog)),
+                state: RefCell::new(State::new(id, machine, high_water, stops_on_backlog)),
                 owner: OnceCell::new(),
             });
             entry.insert(link.clone());
@@ -43,6 +46,19 @@ impl Link {
 pub(crate) fn with_link<R>(id: usize, call: impl FnOnce(&Rc<Link>) -> R) -> Option<R> {
     let link = LINKS.with_borrow(|links| links.get(id).cloned())?;
     Some(call(&link))
+}
+
+/// Has a link flushed at the end of the worker's turn.
+pub(super) fn flush_later(id: usize) -> bool {
+    GATHERED.with_borrow_mut(|gathered| gathered.push(id));
+    // Once for each link: one that a worker did not come to before it stopped must not keep the others from it.
+    corewire_runtime::before_flush(flush_all)
+}
+
+fn flush_all() {
+    while let Some(id) = GATHERED.with_borrow_mut(Vec::pop) {
+        with_link(id, |link| link.flush());
+    }
 }
 
 pub(super) fn remove(id: usize) {

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::method::Method;
 use super::routes::{Named, Plan, Routes};
 use super::serve::{Call, Watch, fail};
-use crate::link::{Link, Owner, keep};
+use crate::link::{Link, Owner};
 use crate::metadata::Head;
 use crate::status::Status;
 
@@ -65,6 +65,7 @@ impl ServerConnection {
             && self.link.with(|state| state.machine.is_idle())
             && let Some(connection) = self.link.connection()
         {
+            self.link.flush();
             connection.close_with(CloseReason::Shutdown);
         }
     }
@@ -113,7 +114,7 @@ impl ServerConnection {
     ) {
         let mode = request.mode;
         let (requests, responses) = (mode.streams_requests(), mode.streams_responses());
-        let mut first = request.payload.map(|payload| keep(payload, origin));
+        let mut first = request.payload.map(|payload| self.link.keep(payload, origin));
         let mut place = None;
         if requests || responses {
             let holders = 1 + u8::from(requests) + u8::from(responses);
@@ -184,7 +185,8 @@ impl ServerConnection {
 
 /// In whole milliseconds, so that nothing fails before its time.
 pub(crate) fn millis_up(time: Duration) -> u64 {
-    u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).saturating_add(1)
+    let millis = u64::from(time.subsec_micros().div_ceil(1_000));
+    time.as_secs().saturating_mul(1_000).saturating_add(millis).saturating_add(1)
 }
 
 impl Owner for ServerConnection {
