@@ -27,7 +27,7 @@ pub(super) async fn call(channel: &Channel, mut plan: Plan<'static>) -> Result<B
         return Unary::new(channel, plan).await;
     }
     // Each attempt goes elsewhere, if there is an elsewhere.
-    plan.avoided = is_balanced.then(Arc::default);
+    plan.options().avoided = is_balanced.then(Arc::default);
     let deadline = Instant::now().checked_add(plan.timeout.unwrap_or(timeout));
     let mut attempt = 1;
     loop {
@@ -58,7 +58,6 @@ fn again(plan: &Plan<'static>, deadline: Option<Instant>) -> Plan<'static> {
     let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let mut again = Plan::new(plan.path.again(), plan.mode, plan.payload.clone());
     (again.timeout, again.options) = (timeout.or(plan.timeout), options);
-    (again.key, again.avoided) = (plan.key, plan.avoided.clone());
     again
 }
 

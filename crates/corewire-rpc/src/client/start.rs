@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use bytes::Bytes;
 use corewire_proto::rpc::{Begin, CallError, CallKey, Code, Mode, Options, Version};
 
 use super::Channel;
-use super::discovered::{Avoided, Discovered, FlightId};
+use super::discovered::{Discovered, FlightId};
 use super::local::{self, LocalChannel};
 use super::options::{CallOptions, PathRef};
 use crate::current::Current;
@@ -30,10 +29,6 @@ pub(super) struct Plan<'a> {
     pub(super) holders: u8,
     pub(super) timeout: Option<Duration>,
     pub(super) options: Option<Box<CallOptions>>,
-    /// Calls with the same key go to the same endpoint, if the balancer goes by keys.
-    pub(super) key: Option<u64>,
-    /// Endpoints that earlier attempts went to.
-    pub(super) avoided: Option<Arc<Avoided>>,
     /// The payload could not be made.
     pub(super) broken: Option<Status>,
 }
@@ -69,8 +64,6 @@ impl<'a> Plan<'a> {
             holders: 1,
             timeout: None,
             options: None,
-            key: None,
-            avoided: None,
             broken: None,
         }
     }
@@ -171,10 +164,13 @@ impl<'a> Plan<'a> {
         wait: &Wait,
         context: &mut Context<'_>,
     ) -> Option<Result<(Rc<Link>, Begun), Status>> {
+        let options = self.options.as_deref();
+        let (key, avoided) =
+            options.map_or((None, None), |options| (options.key, options.avoided.as_deref()));
         if channel.is_closed() {
             return Some(Err(Status::closed()));
         }
-        let picked = match discovered.pick(self.key, self.avoided.as_deref(), is_fail_fast) {
+        let picked = match discovered.pick(key, avoided, is_fail_fast) {
             Ok(Some(picked)) => picked,
             Ok(None) => {
                 channel.wait(context);
@@ -183,7 +179,7 @@ impl<'a> Plan<'a> {
             Err(status) => return Some(Err(status)),
         };
         let begun = self.begin_on(channel, picked.link.clone(), wait, context)?;
-        if let Some(avoided) = &self.avoided {
+        if let Some(avoided) = self.options.as_deref().and_then(|options| options.avoided.as_deref()) {
             avoided.add(picked.member.id);
         }
         Some(begun.map(|(link, begun)| (link, Begun { flight: discovered.begin(picked), ..begun })))
@@ -265,10 +261,9 @@ impl<'a> Plan<'a> {
 
     /// The same without borrows.
     pub(super) fn into_owned(self) -> Plan<'static> {
-        let Self { path, payload, mode, is_stream, end, holders, timeout, options, key, avoided, broken } =
-            self;
+        let Self { path, payload, mode, is_stream, end, holders, timeout, options, broken } = self;
         let path = path.into_owned();
-        Plan { path, payload, mode, is_stream, end, holders, timeout, options, key, avoided, broken }
+        Plan { path, payload, mode, is_stream, end, holders, timeout, options, broken }
     }
 }
 

@@ -170,7 +170,7 @@ impl<'a, S: Shape> Opening<'a, S> {
     /// As [`Unary::balance_by`](super::Unary::balance_by).
     pub fn balance_by(mut self, key: u64) -> Self {
         if let Some(plan) = &mut self.plan {
-            plan.key = Some(key);
+            plan.options().key = Some(key);
         }
         self
     }

@@ -88,7 +88,7 @@ impl<'a, Resp> Unary<'a, Resp> {
     /// there; see [`ConsistentHash`](corewire_discovery::ConsistentHash).
     pub fn balance_by(mut self, key: u64) -> Self {
         if let Some(plan) = &mut self.plan {
-            plan.key = Some(key);
+            plan.options().key = Some(key);
         }
         self
     }

@@ -19,7 +19,7 @@ use slab::Slab;
 use self::calls::Call;
 pub(super) use self::calls::{FlightId, Verdict};
 use self::member::Member;
-pub(super) use self::pick::Avoided;
+pub(crate) use self::pick::Avoided;
 use super::local::LocalChannel;
 use super::settings::Settings;
 

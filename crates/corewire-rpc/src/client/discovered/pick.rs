@@ -22,7 +22,7 @@ pub(in crate::client) struct Picked {
 
 /// The endpoints that the attempts of one call went to; of many, the last ones.
 #[derive(Debug, Default)]
-pub(in crate::client) struct Avoided {
+pub(crate) struct Avoided {
     members: [AtomicU64; 4],
     count: AtomicUsize,
 }
