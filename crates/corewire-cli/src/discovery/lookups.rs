@@ -1,6 +1,7 @@
 //! Look-ups and picks on a registry that changes meanwhile.
 
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ struct Done {
     looked_up: u64,
     errors: u64,
     heap_bytes: u64,
+    seconds: f64,
     latencies: Latency,
 }
 
@@ -36,24 +38,22 @@ pub(super) fn beside_changes(pace: Pace) -> Result<DiscoveryRow, Failure> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(failed)?;
     let (stop, changes) = (AtomicBool::new(false), AtomicU64::new(0));
+    let start = &Barrier::new(pace.threads);
     let began = Instant::now();
-    let (fast, timed, seconds) = std::thread::scope(|scope| {
+    let (fast, timed) = std::thread::scope(|scope| {
         let changer = scope.spawn(|| change(&registry, &mut leases, &stop, &changes));
         let measure = |is_timed| {
-            let (began, end) = (Instant::now(), Instant::now() + pace.time);
             let threads: Vec<_> = (0..pace.threads)
                 .map(|seed| {
                     let registry = &registry;
-                    scope.spawn(move || look_up(registry, seed, end, is_timed))
+                    scope.spawn(move || look_up(registry, seed, (start, pace.time), is_timed))
                 })
                 .collect();
-            let done: Vec<Done> = threads.into_iter().filter_map(|thread| thread.join().ok()).collect();
-            (done, began.elapsed().as_secs_f64())
+            threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<Done>>()
         };
-        let (fast, seconds) = measure(false);
-        let (timed, _) = measure(true);
+        let (fast, timed) = (measure(false), measure(true));
         stop.store(true, Ordering::Relaxed);
-        (changer.join().is_ok()).then_some((fast, timed, seconds))
+        (changer.join().is_ok()).then_some((fast, timed))
     })
     .ok_or_else(|| Failure::Library("the thread that makes changes failed".into()))?;
     let rate = changes.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
@@ -67,8 +67,8 @@ pub(super) fn beside_changes(pace: Pace) -> Result<DiscoveryRow, Failure> {
         workload: format!("look-up + pick, {rate:.0} changes/s"),
         workers: pace.threads,
         threads: pace.threads,
-        seconds,
-        ops_per_s: looked_up as f64 / seconds,
+        seconds: pace.time.as_secs_f64(),
+        ops_per_s: fast.iter().map(|done| done.looked_up as f64 / done.seconds).sum(),
         registered: 0,
         discovered: 0,
         deregistered: 0,
@@ -111,12 +111,17 @@ fn change(registry: &LocalRegistry, leases: &mut [LocalLease], stop: &AtomicBool
     }
 }
 
-fn look_up(registry: &LocalRegistry, seed: usize, end: Instant, is_timed: bool) -> Done {
+fn look_up(
+    registry: &LocalRegistry,
+    seed: usize,
+    (start, time): (&Barrier, Duration),
+    is_timed: bool,
+) -> Done {
     let names: Vec<String> = (0..SERVICES).map(service).collect();
     let mut balancers: Vec<RoundRobin> = (0..SERVICES).map(RoundRobin::starting_at).collect();
     let mut lookup = registry.catalog().lookup();
     let mut random = spread(seed as u64);
-    let mut done = Done { looked_up: 0, errors: 0, heap_bytes: 0, latencies: latency() };
+    let mut done = Done { looked_up: 0, errors: 0, heap_bytes: 0, seconds: 0.0, latencies: latency() };
     let mut one = |errors: &mut u64| {
         let number = (random() >> 32) as usize % SERVICES;
         let snapshot = lookup.snapshot(&names[number]);
@@ -125,8 +130,9 @@ fn look_up(registry: &LocalRegistry, seed: usize, end: Instant, is_timed: bool) 
     };
     // What is remembered of each service is made once.
     (0..SERVICES * 20).for_each(|_| one(&mut done.errors));
-    let heap_before = heap::of_this_thread();
-    while Instant::now() < end {
+    start.wait();
+    let (heap_before, began) = (heap::of_this_thread(), Instant::now());
+    while began.elapsed() < time {
         for _ in 0..TURN {
             if is_timed {
                 let began = Instant::now();
@@ -138,6 +144,7 @@ fn look_up(registry: &LocalRegistry, seed: usize, end: Instant, is_timed: bool) 
         }
         done.looked_up += TURN as u64;
     }
+    done.seconds = began.elapsed().as_secs_f64();
     done.heap_bytes = heap::of_this_thread() - heap_before;
     done
 }

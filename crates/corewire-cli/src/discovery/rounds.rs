@@ -1,8 +1,8 @@
 //! Rounds of registering, discovering and deregistering.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use corewire_rpc::discover::registry::{
@@ -31,6 +31,7 @@ struct Counts {
     deregistered: u64,
     errors: u64,
     heap_bytes: u64,
+    seconds: f64,
 }
 
 /// In this process: by keys that are kept, and by names.
@@ -58,8 +59,7 @@ fn measure(
     workers: &[Worker],
     round: fn(&Worker, &mut Counts) -> Result<(), RegistryError>,
 ) -> DiscoveryRow {
-    let began = Instant::now();
-    let end = began + pace.time;
+    let start = &Barrier::new(pace.threads);
     let counts = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..pace.threads)
             .map(|thread| {
@@ -69,14 +69,16 @@ fn measure(
                     // What is made once is not counted.
                     mine().for_each(|worker| drop(round(worker, &mut counts)));
                     counts = Counts::default();
-                    let heap_before = heap::of_this_thread();
-                    while Instant::now() < end && mine().next().is_some() {
+                    start.wait();
+                    let (heap_before, began) = (heap::of_this_thread(), Instant::now());
+                    while began.elapsed() < pace.time && mine().next().is_some() {
                         for worker in mine() {
                             for _ in 0..TURN {
                                 counts.errors += u64::from(round(worker, &mut counts).is_err());
                             }
                         }
                     }
+                    counts.seconds = began.elapsed().as_secs_f64();
                     counts.heap_bytes = heap::of_this_thread() - heap_before;
                     counts
                 })
@@ -84,7 +86,8 @@ fn measure(
             .collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>()
     });
-    row(name, pace, pace.threads, began.elapsed().as_secs_f64(), &counts)
+    let seconds = counts.iter().map(|counts| counts.seconds).fold(0.0, f64::max);
+    row(name, pace, pace.threads, seconds, &counts)
 }
 
 fn row(name: &str, pace: Pace, threads: usize, seconds: f64, counts: &[Counts]) -> DiscoveryRow {
