@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire::{ConnectError, NetUri};
+use corewire::{ConnectError, NetUri, kcp};
 use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Code, MethodPath, Mode, Settings as ProtocolSettings, Version};
 use corewire_runtime::{ConnectionOptions, Runtime, WorkerHandle, current_worker};
@@ -24,7 +24,7 @@ use corewire_runtime::{ConnectionOptions, Runtime, WorkerHandle, current_worker}
 use self::local::LocalChannel;
 pub use self::options::{CallOptions, IntoPath, PathRef};
 pub use self::settings::Retry;
-use self::settings::Settings;
+use self::settings::{Server, Settings};
 use self::start::Plan;
 pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
 pub use self::unary::Unary;
@@ -290,6 +290,14 @@ impl ChannelBuilder {
         self
     }
 
+    /// How it speaks KCP with servers on `kcp://`: conversation, socket, key. The key that a URI names is that of its server
+    /// alone; one given here is for all of them and comes first. How long to wait for a first answer is told by
+    /// [`connect_timeout`](Self::connect_timeout).
+    pub fn kcp(mut self, options: kcp::ClientOptions) -> Self {
+        self.settings.kcp = options;
+        self
+    }
+
     /// The worker to live on. Default: the one that makes it, or else a worker that all such channels share.
     pub fn worker(mut self, worker: WorkerHandle) -> Self {
         self.settings.worker = Some(worker);
@@ -299,12 +307,18 @@ impl ChannelBuilder {
     /// Makes the channel. It connects when it is first used.
     ///
     /// # Errors
-    /// A URI is wrong, or no worker can be had.
+    /// A URI is wrong, the key that it names cannot be read, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
         static KEYS: AtomicU64 = AtomicU64::new(1);
         let Self { mut settings, uris } = self;
+        settings.kcp = settings.kcp.answer_timeout(settings.connect_timeout);
         for uri in uris {
-            settings.uris.push(NetUri::parse(&uri)?);
+            let uri = NetUri::parse(&uri)?;
+            let mut kcp = settings.kcp.clone();
+            if let (false, Some(source)) = (kcp.has_key(), uri.key_source()) {
+                kcp = kcp.key(source.load()?);
+            }
+            settings.servers.push(Server { uri, kcp });
         }
         let worker = match settings.worker.clone().or_else(WorkerHandle::current) {
             Some(worker) => worker,
