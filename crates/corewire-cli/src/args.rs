@@ -303,6 +303,8 @@ pub(crate) enum BenchKind {
     All,
     /// Datagrams echoed and one way, with and without the kernel's offloads; errors are datagrams lost
     Udp,
+    /// KCP beside TCP over a path that loses and delays: goodput, and latency of messages; many sessions on one port
+    Kcp,
 }
 
 /// Which driver or drivers `corewire bench` measures.

@@ -8,6 +8,7 @@ mod conduct;
 mod control;
 mod failure;
 mod heap;
+mod kcp;
 #[cfg_attr(not(target_os = "linux"), path = "limit_elsewhere.rs")]
 mod limit;
 mod lists;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{BenchArgs, Cli, Command, LimitLoadKind};
+use args::{BenchArgs, BenchKind, Cli, Command, LimitLoadKind};
 use failure::Failure;
 
 #[global_allocator]
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
 fn run(command: Option<Command>) -> Result<bool, Failure> {
     match command {
         None => bench::bench(&BenchArgs::quick_suite()),
+        Some(Command::Bench(args)) if args.kind == BenchKind::Kcp => kcp::bench(&args),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),
         Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),

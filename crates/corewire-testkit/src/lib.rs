@@ -12,7 +12,6 @@ pub mod rpc_fuzz;
 pub mod rpc_pair;
 mod rpc_sim;
 pub mod stream;
-pub mod udp_proxy;
 
 pub use choices::random_bytes;
-pub use corewire_link::{link, rng};
+pub use corewire_link::{link, rng, udp_proxy};
