@@ -293,7 +293,9 @@ fn a_peer_that_vanishes_is_found_dead_when_something_is_sent_and_idle_otherwise(
         peer.kcp.send(b"hello").unwrap();
         peer.carry_until(5);
         peer.kcp.send(b"bye").unwrap();
-        peer.due().iter().for_each(|datagram| drop(peer.socket.send(datagram).unwrap()));
+        for datagram in peer.due() {
+            peer.socket.send(&datagram).unwrap();
+        }
         drop(peer);
         let reason = reasons.recv_timeout(PATIENCE).unwrap();
         assert!(reason.contains(expected), "{reason}");

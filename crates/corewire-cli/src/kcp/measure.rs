@@ -163,8 +163,10 @@ impl Bed {
                 drop(spawn_local(async move {
                     sleep(offset).await;
                     let mut next = Instant::now();
+                    let mut message = vec![0; size.max(STAMP)];
                     for number in 0..each {
-                        if client.one_way(&message(number, size)).await.is_err() {
+                        stamp(&mut message, number);
+                        if client.one_way(&message).await.is_err() {
                             return;
                         }
                         next += every;
@@ -214,11 +216,10 @@ impl Tally {
     }
 }
 
-fn message(number: u64, size: usize) -> Vec<u8> {
-    let mut bytes = vec![number as u8; size.max(STAMP)];
-    bytes[..8].copy_from_slice(&number.to_le_bytes());
-    bytes[8..STAMP].copy_from_slice(&system::monotonic_ns().to_le_bytes());
-    bytes
+fn stamp(message: &mut [u8], number: u64) {
+    message.fill(number as u8);
+    message[..8].copy_from_slice(&number.to_le_bytes());
+    message[8..STAMP].copy_from_slice(&system::monotonic_ns().to_le_bytes());
 }
 
 struct Counts(Arc<Mutex<Tally>>);

@@ -33,6 +33,8 @@ pub(super) struct Node {
     links: RefCell<HashMap<SessionId, Rc<Entry>>>,
     /// Those with bytes that wait for room in their conversation, or that end.
     unsent: RefCell<Vec<SessionId>>,
+    /// Those whose queue has fallen to the low-water mark.
+    drained: RefCell<Vec<Rc<Carried>>>,
     /// Datagrams on their way.
     out: RefCell<Vec<u8>>,
     /// Where conversations are read into; shared with whoever keeps a piece.
@@ -65,6 +67,7 @@ impl Node {
             sessions: RefCell::new(sessions),
             links: RefCell::default(),
             unsent: RefCell::default(),
+            drained: RefCell::default(),
             out: RefCell::default(),
             inbox: Cell::default(),
             resumed: RefCell::default(),
@@ -216,7 +219,7 @@ impl Node {
             return;
         }
         let mut unsent = self.unsent.take();
-        let mut drained = Vec::new();
+        let mut drained = self.drained.take();
         unsent.retain(|id| {
             let Some(entry) = self.entry(*id) else { return false };
             let mut sessions = self.sessions.borrow_mut();
@@ -229,7 +232,8 @@ impl Node {
         });
         // Those that were listed meanwhile are none: no user code ran.
         self.unsent.replace(unsent);
-        drained.iter().for_each(|session| session.drained());
+        drained.drain(..).for_each(|session| session.drained());
+        self.drained.replace(drained);
     }
 
     /// Sends what is due, and says when the next is.
