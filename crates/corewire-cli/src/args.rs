@@ -318,6 +318,8 @@ pub(crate) enum BenchKind {
     /// Registering, discovering and deregistering services, and look-ups beside changes; in this process, or with
     /// --registry in one elsewhere
     Discovery,
+    /// KCP beside TCP over a path that loses and delays: goodput, and latency of messages; many sessions on one port
+    Kcp,
 }
 
 /// Which driver or drivers `corewire bench` measures.

@@ -4,3 +4,4 @@
 
 pub mod link;
 pub mod rng;
+pub mod udp_proxy;

@@ -33,6 +33,7 @@ mod datagram;
 mod frame;
 mod framed;
 mod handler;
+pub mod kcp;
 mod object;
 mod reader;
 pub mod server;

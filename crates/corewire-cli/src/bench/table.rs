@@ -68,7 +68,8 @@ pub(crate) fn reports(rows: &[Row]) -> String {
     text
 }
 
-pub(super) enum Line {
+/// A line of a table.
+pub(crate) enum Line {
     Title(String),
     Cells(Vec<String>),
 }
@@ -96,7 +97,7 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// The first column to the left, the others to the right, as wide as their widest cell.
-pub(super) fn print(lines: &[Line]) -> String {
+pub(crate) fn print(lines: &[Line]) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for line in lines {
         let Line::Cells(cells) = line else { continue };
@@ -133,7 +134,7 @@ pub(super) fn rate(value: f64) -> String {
 }
 
 /// A plain number with about three digits, whole from 100 on; `0` only for nothing at all.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value {
         0.0 => "0".into(),
         v if v.abs() < 0.005 => "<.01".into(),

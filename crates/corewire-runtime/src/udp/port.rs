@@ -206,6 +206,11 @@ impl UdpPort {
         self.core.udp.with(self.token, |sock| sock.drops).unwrap_or(0)
     }
 
+    /// Counts datagrams that were received and are of no use to the protocol.
+    pub fn count_dropped(&self, datagrams: u64) {
+        crate::stats::Counters::add(&self.core.counters.datagrams_dropped, datagrams);
+    }
+
     /// Milliseconds of this worker's clock, which is read once a tick.
     pub fn now_ms(&self) -> u64 {
         self.core.now_ms()

@@ -34,6 +34,7 @@ pub use self::stats::ServerStats;
 pub use self::task::SessionStream;
 use crate::framed::Framed;
 use crate::handler::{Handler, Ignore};
+use crate::kcp::Key;
 
 /// A server to be: what it listens on, how it frames, what it does, and its limits.
 ///
@@ -202,6 +203,14 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
+    /// Encrypts KCP with a key that the clients know too, and drops what was not encrypted with it; the drops are counted
+    /// ([`ServerStats`], `workers.datagrams_dropped`). It comes before the `key-file` or `key-env` of the URI. Default:
+    /// no encryption.
+    pub fn kcp_key(mut self, key: Key) -> Self {
+        self.settings.datagram.key = Some(key);
+        self
+    }
+
     /// Sessions at the most; default 1,000,000.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections;
@@ -322,7 +331,7 @@ impl Settings {
     }
 
     fn start_on<P: Protocol>(
-        self,
+        mut self,
         runtime: &Handle,
         make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {
