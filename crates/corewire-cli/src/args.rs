@@ -52,7 +52,8 @@ pub(crate) enum ServeKind {
     Sink,
     /// Send datagrams back: `echo`, but over UDP unless --listen says otherwise
     UdpEcho,
-    /// Count datagrams: `sink`, but over UDP unless --listen says otherwise
+    /// Count datagrams, over UDP unless --listen says otherwise, and tell each peer the count (8 bytes, little-endian) once
+    /// in 1024
     UdpSink,
     /// The services of galay's RPC benchmarks: `BenchEchoService/echo` and `EchoService/echo` in all four modes, and the
     /// stream route `StreamBenchService/echo`; both versions of the protocol
@@ -154,7 +155,7 @@ pub(crate) enum LoadKind {
     LengthField,
     /// Datagrams, sent again when they come back; what does not come back is counted as lost
     Udp,
-    /// Datagrams one way
+    /// Datagrams one way: at most 8192 more than the server says it has received, if it says so (`serve udp-sink`)
     UdpSend,
     /// RPC calls of `BenchEchoService/echo`; --size is the payload
     Rpc,
@@ -430,6 +431,9 @@ pub(crate) struct LimitServeArgs {
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,
+    /// Bytes of a datagram
+    #[arg(long, default_value = "32", value_parser = count)]
+    pub(crate) size: usize,
     /// The core to bind to
     #[arg(long, value_parser = cpus, default_value = "0")]
     pub(crate) cpus: Cpus,

@@ -213,7 +213,13 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
     let mut common = vec!["--listen", listen, "--control", "--cpus", &cpu];
     common.extend(cell.workload.is_plain().then_some("--no-offload"));
     match side {
-        Side::Limit => strings(&["limit-serve", kind], &common),
+        Side::Limit => {
+            let mut arguments = strings(&["limit-serve", kind], &common);
+            if cell.workload.is_udp() {
+                arguments.extend(["--size".to_owned(), cell.size.to_string()]);
+            }
+            arguments
+        }
         Side::Ours(driver) if matches!(cell.workload, Workload::Rpc(..) | Workload::Stream(_)) => {
             strings(&["serve", "rpc", "--driver", driver.name(), "--threads", "1"], &common)
         }

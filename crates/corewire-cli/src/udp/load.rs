@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use corewire::runtime::Runtime;
 use corewire::runtime::udp::{Datagram, SendMeta, UdpError, UdpOptions, UdpPort, UdpProtocol, open};
 
+use super::credit::Credit;
 use super::{STALL_MS, address, any_for, options};
 use crate::args::{LoadArgs, LoadKind};
 use crate::conduct::{Crew, Latency, Phase, Shared, latency};
@@ -78,7 +79,9 @@ fn connect(args: &LoadArgs, target: SocketAddr, worker: usize, workers: usize, s
             in_flight: 0,
             left: each.unwrap_or(u64::MAX),
             back: each.unwrap_or(u64::MAX),
+            credit: Credit::new(args.no_offload, args.connections),
             has_moved: true,
+            is_watching: false,
             sent_at: Instant::now(),
             measurement: 0,
             latency: LATENCY.with(Rc::clone),
@@ -118,7 +121,7 @@ fn gather(runtime: &Runtime, workers: usize) -> Result<Latency, Failure> {
     Ok(merged)
 }
 
-/// One socket: keeps a window of datagrams in flight, or (window 0) sends without end.
+/// One socket: keeps a window of datagrams in flight, or (window 0) sends what the receiver has credit for.
 struct Client {
     shared: Arc<Shared>,
     thread: usize,
@@ -128,8 +131,10 @@ struct Client {
     /// Datagrams to send, and to count.
     left: u64,
     back: u64,
+    credit: Credit,
     /// Since the last look for losses.
     has_moved: bool,
+    is_watching: bool,
     sent_at: Instant,
     measurement: u32,
     latency: Rc<RefCell<Latency>>,
@@ -142,7 +147,7 @@ impl Client {
         }
         let room = match self.window {
             0 if port.is_blocked() => 0,
-            0 => ONE_WAY_RUN,
+            0 => (self.credit.room() as usize).min(ONE_WAY_RUN),
             window => window - self.in_flight,
         };
         let count = room.min(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -154,7 +159,7 @@ impl Client {
             sent += 1;
         }
         self.note_sent(sent);
-        if self.window == 0 && self.left > 0 {
+        if self.window == 0 && sent > 0 && self.left > 0 {
             port.request_flush();
         }
     }
@@ -168,6 +173,7 @@ impl Client {
             traffic.in_flight.add(sent as u64);
         } else {
             traffic.messages.add(sent as u64);
+            self.credit.sent(sent as u64);
             self.count_back(sent as u64);
         }
     }
@@ -184,10 +190,13 @@ impl Client {
 impl UdpProtocol for Client {
     #[inline]
     fn on_datagram(&mut self, _: &UdpPort, datagram: &Datagram<'_>) {
+        self.has_moved = true;
+        if self.window == 0 {
+            return self.credit.told(datagram.payload());
+        }
         let traffic = self.shared.traffic(self.thread);
         traffic.recv_bytes.add(datagram.payload().len() as u64);
         traffic.messages.add(1);
-        self.has_moved = true;
         // One that was given up as lost may still come.
         if self.in_flight > 0 {
             self.in_flight -= 1;
@@ -209,7 +218,7 @@ impl UdpProtocol for Client {
     }
 
     fn on_flush(&mut self, port: &UdpPort) {
-        if self.window > 0 {
+        if !std::mem::replace(&mut self.is_watching, true) {
             port.set_timer(Some(Duration::from_millis(STALL_MS)));
         }
         self.fill(port);
@@ -220,7 +229,11 @@ impl UdpProtocol for Client {
     }
 
     fn on_timer(&mut self, port: &UdpPort) {
-        if !std::mem::take(&mut self.has_moved) && self.in_flight > 0 {
+        let has_moved = std::mem::take(&mut self.has_moved);
+        if !has_moved && self.window == 0 {
+            self.credit.stalled();
+        }
+        if !has_moved && self.in_flight > 0 {
             let lost = std::mem::take(&mut self.in_flight) as u64;
             self.shared.traffic(self.thread).in_flight.subtract(lost);
             self.count_back(lost);
