@@ -61,10 +61,10 @@ impl Credit {
         self.sent += datagrams;
     }
 
-    /// Takes the server's word; others' datagrams are no credit.
+    /// Takes the server's word, the last of several that came in one.
     pub(crate) fn told(&mut self, payload: &[u8]) {
-        if let Ok(count) = payload.try_into() {
-            self.received = self.received.max(u64::from_le_bytes(count)).min(self.sent);
+        if let Some(count) = payload.last_chunk() {
+            self.received = self.received.max(u64::from_le_bytes(*count)).min(self.sent);
             self.is_granted = true;
         }
     }

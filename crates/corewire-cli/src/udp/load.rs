@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use corewire::Bytes;
 use corewire::runtime::Runtime;
-use corewire::runtime::udp::{Datagram, SendMeta, UdpError, UdpOptions, UdpPort, UdpProtocol, open};
+use corewire::runtime::udp::{Datagram, Run, SendMeta, UdpError, UdpOptions, UdpPort, UdpProtocol, open};
 
 use super::credit::Credit;
 use super::{STALL_MS, address, any_for, options};
@@ -19,6 +20,9 @@ use crate::serve::{driver_kind, driver_name};
 
 /// Datagrams that a one-way client sends before another has its turn.
 const ONE_WAY_RUN: usize = 1024;
+
+/// Bytes of payload that are handed over in one go.
+const RUN_BYTES: usize = 64 * 1024;
 
 thread_local! {
     static HERE: RefCell<Vec<UdpPort>> = const { RefCell::new(Vec::new()) };
@@ -70,11 +74,13 @@ fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) ->
 fn connect(args: &LoadArgs, target: SocketAddr, worker: usize, workers: usize, shared: &Arc<Shared>) {
     let options = options(args.no_offload);
     let each = args.packets.map(|packets| packets.div_ceil(args.connections) as u64);
+    let run = Bytes::from(vec![b'u'; (RUN_BYTES / args.size.max(1)).max(1) * args.size]);
     for _ in (worker..args.connections).step_by(workers) {
         let client = Client {
             shared: Arc::clone(shared),
             thread: worker,
-            payload: vec![b'u'; args.size].into(),
+            size: args.size,
+            run: run.clone(),
             window: if args.kind == LoadKind::UdpSend { 0 } else { args.window },
             in_flight: 0,
             left: each.unwrap_or(u64::MAX),
@@ -125,7 +131,9 @@ fn gather(runtime: &Runtime, workers: usize) -> Result<Latency, Failure> {
 struct Client {
     shared: Arc<Shared>,
     thread: usize,
-    payload: Rc<[u8]>,
+    size: usize,
+    /// Datagrams one behind the other.
+    run: Bytes,
     window: usize,
     in_flight: usize,
     /// Datagrams to send, and to count.
@@ -155,8 +163,13 @@ impl Client {
             self.sent_at = Instant::now();
         }
         let mut sent = 0;
-        while sent < count && port.send_parts(None, &[&self.payload], SendMeta::default()).is_ok() {
-            sent += 1;
+        while sent < count {
+            let run = (count - sent).min(self.run.len() / self.size.max(1)).max(1);
+            let bytes = self.run.slice(..run * self.size);
+            if port.send_shared(None, bytes, self.size, SendMeta::default()).is_err() {
+                break;
+            }
+            sent += run;
         }
         self.note_sent(sent);
         if self.window == 0 && sent > 0 && self.left > 0 {
@@ -166,7 +179,7 @@ impl Client {
 
     fn note_sent(&mut self, sent: usize) {
         let traffic = self.shared.traffic(self.thread);
-        traffic.sent_bytes.add((sent * self.payload.len()) as u64);
+        traffic.sent_bytes.add((sent * self.size) as u64);
         self.left -= sent as u64;
         if self.window > 0 {
             self.in_flight += sent;
@@ -176,6 +189,29 @@ impl Client {
             self.credit.sent(sent as u64);
             self.count_back(sent as u64);
         }
+    }
+
+    fn came(&mut self, payload: &[u8], datagrams: usize) {
+        self.has_moved = true;
+        if self.window == 0 {
+            return self.credit.told(payload);
+        }
+        let traffic = self.shared.traffic(self.thread);
+        traffic.recv_bytes.add(payload.len() as u64);
+        traffic.messages.add(datagrams as u64);
+        // One that was given up as lost may still come.
+        let known = datagrams.min(self.in_flight);
+        self.in_flight -= known;
+        traffic.in_flight.subtract(known as u64);
+        if self.window == 1 && self.shared.phase() == Phase::Run {
+            let mut latency = self.latency.borrow_mut();
+            if self.measurement != self.shared.measurement() {
+                self.measurement = self.shared.measurement();
+                latency.reset();
+            }
+            latency.saturating_record(self.sent_at.elapsed().as_nanos() as u64);
+        }
+        self.count_back(datagrams as u64);
     }
 
     fn count_back(&mut self, count: u64) {
@@ -188,29 +224,12 @@ impl Client {
 }
 
 impl UdpProtocol for Client {
-    #[inline]
     fn on_datagram(&mut self, _: &UdpPort, datagram: &Datagram<'_>) {
-        self.has_moved = true;
-        if self.window == 0 {
-            return self.credit.told(datagram.payload());
-        }
-        let traffic = self.shared.traffic(self.thread);
-        traffic.recv_bytes.add(datagram.payload().len() as u64);
-        traffic.messages.add(1);
-        // One that was given up as lost may still come.
-        if self.in_flight > 0 {
-            self.in_flight -= 1;
-            traffic.in_flight.subtract(1);
-        }
-        if self.window == 1 && self.shared.phase() == Phase::Run {
-            let mut latency = self.latency.borrow_mut();
-            if self.measurement != self.shared.measurement() {
-                self.measurement = self.shared.measurement();
-                latency.reset();
-            }
-            latency.saturating_record(self.sent_at.elapsed().as_nanos() as u64);
-        }
-        self.count_back(1);
+        self.came(datagram.payload(), 1);
+    }
+
+    fn on_run(&mut self, _: &UdpPort, run: &Run<'_>) {
+        self.came(run.payload(), run.payload().len().div_ceil(run.segment_size().max(1)).max(1));
     }
 
     fn on_batch(&mut self, port: &UdpPort) {

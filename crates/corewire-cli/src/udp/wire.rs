@@ -81,7 +81,7 @@ impl Singles {
 /// Either.
 pub(super) enum Wire {
     Runs(Runs),
-    Singles(Singles),
+    Singles(Box<Singles>),
 }
 
 /// What one call moved.
@@ -95,7 +95,7 @@ pub(super) struct Moved {
 
 impl Wire {
     pub(super) fn new(no_offload: bool, size: usize) -> Self {
-        if no_offload { Self::Singles(Singles::new(size)) } else { Self::Runs(Runs::new(size)) }
+        if no_offload { Self::Singles(Box::new(Singles::new(size))) } else { Self::Runs(Runs::new(size)) }
     }
 
     /// Receives once; `None` when nothing is there. `from` is whom the last datagram is from.
@@ -105,7 +105,8 @@ impl Wire {
                 let (datagrams, bytes, from) = runs.receive(socket)?;
                 Some(Moved { datagrams, bytes, calls: 1, from })
             }
-            Self::Singles(Singles { batch, .. }) => {
+            Self::Singles(singles) => {
+                let Singles { batch, .. } = &mut **singles;
                 batch.recv(socket).ok()?;
                 let mut moved = Moved { calls: 1, ..Moved::default() };
                 for datagram in batch.datagrams() {
@@ -128,7 +129,8 @@ impl Wire {
                     false => Moved::default(),
                 }
             }
-            Self::Singles(Singles { batch, out, .. }) => {
+            Self::Singles(singles) => {
+                let Singles { batch, out, .. } = &mut **singles;
                 for datagram in batch.datagrams() {
                     let _ = out.push(datagram.from(), &[datagram.payload()], SendMeta::default());
                 }
@@ -162,7 +164,8 @@ impl Wire {
                     }
                 }
             }
-            Self::Singles(Singles { out, payload, .. }) => {
+            Self::Singles(singles) => {
+                let Singles { out, payload, .. } = &mut **singles;
                 for _ in 0..count {
                     // The batch is empty at the start: all fit.
                     let _ = out.push(None, &[payload], SendMeta::default());
@@ -184,8 +187,8 @@ impl Wire {
     pub(super) fn last(&self, received: &Moved) -> &[u8] {
         match self {
             Self::Runs(runs) => &runs.buffer[..received.bytes],
-            Self::Singles(Singles { batch, .. }) => {
-                batch.datagrams().last().map_or(&[], |datagram| datagram.payload())
+            Self::Singles(singles) => {
+                singles.batch.datagrams().last().map_or(&[], |datagram| datagram.payload())
             }
         }
     }
