@@ -229,7 +229,7 @@ impl UdpProtocol for Client {
     }
 
     fn on_run(&mut self, _: &UdpPort, run: &Run<'_>) {
-        self.came(run.payload(), run.payload().len().div_ceil(run.segment_size().max(1)).max(1));
+        self.came(run.payload(), run.count());
     }
 
     fn on_batch(&mut self, port: &UdpPort) {

@@ -290,14 +290,20 @@ impl<'a> Run<'a> {
         self.meta.full_len > self.meta.len
     }
 
+    /// How many datagrams it is.
+    #[inline]
+    pub const fn count(&self) -> usize {
+        let size = self.segment_size();
+        // One of no bytes is a datagram too.
+        if size == 0 { 1 } else { self.payload.len().div_ceil(size) }
+    }
+
     /// Its datagrams one by one.
     #[inline]
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'a>> + use<'a> {
         let Self { meta, payload, memory } = *self;
-        let size = self.segment_size().max(1);
-        // One of no bytes is a datagram too.
-        let count = payload.len().div_ceil(size).max(1);
-        (0..count).map(move |at| {
+        let size = self.segment_size();
+        (0..self.count()).map(move |at| {
             let payload = &payload[at * size..payload.len().min((at + 1) * size)];
             Datagram { meta, payload, memory }
         })

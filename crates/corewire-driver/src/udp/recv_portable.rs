@@ -120,6 +120,11 @@ impl<'a> Run<'a> {
         false
     }
 
+    /// How many datagrams it is: one.
+    pub const fn count(&self) -> usize {
+        1
+    }
+
     /// The datagram.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'a>> + use<'a> {
         std::iter::once(self.0)

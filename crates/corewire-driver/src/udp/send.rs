@@ -334,7 +334,7 @@ impl SendBatch {
                         self.split_head(&error);
                         continue;
                     }
-                    let error = UdpError::from_io(error, entry.len, entry.to);
+                    let error = UdpError::of_send(socket, error, entry.len, entry.to);
                     // The error of an earlier datagram: this one was not tried yet.
                     if !error.is_about_earlier() || std::mem::replace(&mut repeated, true) {
                         flushed.refused += entry.datagrams;

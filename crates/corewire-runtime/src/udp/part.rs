@@ -194,9 +194,8 @@ impl Core {
         self.udp.with(token, |sock| sock.out.lend(batch.memory().clone()));
         self.call_udp(token, |protocol, port| {
             for run in batch.runs() {
-                let len = run.payload().len();
-                count += len.div_ceil(run.segment_size().max(1)).max(1) as u64;
-                bytes += len as u64;
+                count += run.count() as u64;
+                bytes += run.payload().len() as u64;
                 protocol.on_run(port, &run);
             }
             protocol.on_batch(port);

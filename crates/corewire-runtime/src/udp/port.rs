@@ -250,6 +250,12 @@ impl UdpPort {
         self.core.udp.with(self.token, |sock| sock.drops).unwrap_or(0)
     }
 
+    /// Counts datagrams that were received and are not handled, in
+    /// [`WorkerStats::datagrams_dropped`](crate::WorkerStats).
+    pub fn count_dropped(&self, datagrams: u64) {
+        crate::stats::Counters::add(&self.core.counters.datagrams_dropped, datagrams);
+    }
+
     /// Milliseconds of this worker's clock, which is read once a tick.
     pub fn now_ms(&self) -> u64 {
         self.core.now_ms()

@@ -45,16 +45,16 @@ struct Link {
 }
 
 impl UdpProtocol for Client {
-    fn on_datagram(&mut self, _: &UdpPort, datagram: &Datagram<'_>) {
+    fn on_datagram(&mut self, port: &UdpPort, datagram: &Datagram<'_>) {
         if let Some(session) = self.session() {
-            take(&session, &datagram.to_bytes(), datagram.payload().len(), datagram.is_truncated());
+            take(port, &session, &datagram.to_bytes(), datagram.payload().len(), datagram.is_truncated());
         }
     }
 
     #[inline]
-    fn on_run(&mut self, _: &UdpPort, run: &Run<'_>) {
+    fn on_run(&mut self, port: &UdpPort, run: &Run<'_>) {
         if let Some(session) = self.session() {
-            take(&session, &run.to_bytes(), run.segment_size(), run.is_truncated());
+            take(port, &session, &run.to_bytes(), run.segment_size(), run.is_truncated());
         }
     }
 

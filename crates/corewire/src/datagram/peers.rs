@@ -128,18 +128,24 @@ impl UdpProtocol for Server {
     fn on_datagram(&mut self, port: &UdpPort, datagram: &Datagram<'_>) {
         let Some(from) = datagram.from() else { return };
         if let Some(entry) = self.entry(port, from) {
-            take(&entry.session, &datagram.to_bytes(), datagram.payload().len(), datagram.is_truncated());
+            take(
+                port,
+                &entry.session,
+                &datagram.to_bytes(),
+                datagram.payload().len(),
+                datagram.is_truncated(),
+            );
         }
     }
 
     #[inline]
     fn on_run(&mut self, port: &UdpPort, run: &Run<'_>) {
         let Some(from) = run.from() else { return };
-        let Some(entry) = self.entry(port, from) else { return };
-        if run.payload().len() > run.segment_size() {
+        let Some(entry) = self.entry(port, from) else { return port.count_dropped(run.count() as u64) };
+        if run.count() > 1 {
             entry.is_proven.set(true);
         }
-        take(&entry.session, &run.to_bytes(), run.segment_size(), run.is_truncated());
+        take(port, &entry.session, &run.to_bytes(), run.segment_size(), run.is_truncated());
     }
 
     fn on_batch(&mut self, _: &UdpPort) {
@@ -163,8 +169,9 @@ impl UdpProtocol for Server {
 
 /// Hands datagrams to their session.
 #[inline]
-pub(super) fn take(session: &Carried, run: &Bytes, segment_size: usize, is_truncated: bool) {
+pub(super) fn take(port: &UdpPort, session: &Carried, run: &Bytes, segment_size: usize, is_truncated: bool) {
     if is_truncated {
+        port.count_dropped(1);
         tracing::debug!(len = run.len(), "a truncated datagram was dropped");
     } else if run.is_empty() {
         session.touch();
