@@ -204,7 +204,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "URI", default_value = "tcp://127.0.0.1:7777")]
     pub(crate) target: String,
     /// Connections
-    #[arg(long, value_name = "N", default_value = "64", value_parser = count)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = count, visible_alias = "clients")]
     pub(crate) connections: usize,
     /// Messages in flight per connection (echo, standard, length-field)
     #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
@@ -215,6 +215,9 @@ pub(crate) struct LoadArgs {
     /// Stop after this many messages in all; none is warm-up
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "duration")]
     pub(crate) packets: Option<usize>,
+    /// Stop after this many messages of each connection
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["duration", "packets"])]
+    pub(crate) messages: Option<usize>,
     /// Measure for this long, such as 10 or 500ms
     #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
     pub(crate) duration: Duration,
@@ -254,6 +257,13 @@ pub(crate) struct LoadArgs {
     /// Take control lines on standard input
     #[arg(long, hide = true)]
     pub(crate) control: bool,
+}
+
+impl LoadArgs {
+    /// Messages of all connections after which to stop.
+    pub(crate) fn packets_in_all(&self) -> Option<usize> {
+        self.packets.or(self.messages.map(|each| each.saturating_mul(self.connections)))
+    }
 }
 
 /// Options of `corewire call`.

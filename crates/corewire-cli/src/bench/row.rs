@@ -54,6 +54,12 @@ pub(crate) struct Row {
     pub(crate) share_of_limit: Option<f64>,
     pub(crate) share_of_limit_min: Option<f64>,
     pub(crate) share_of_limit_max: Option<f64>,
+    /// Datagrams that a load sent, warm-up included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) datagrams_sent: Option<u64>,
+    /// Those of them that did not come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) datagrams_lost: Option<u64>,
     /// The number of the report whose figure follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report: Option<&'static str>,
@@ -136,7 +142,7 @@ impl Row {
 
     /// Sets the figure of the performance reports beside ours, where a report has one.
     pub(crate) fn with_report(mut self) -> Self {
-        if let Some(figure) = reports::figure(&self.workload, self.connections) {
+        if let Some(figure) = reports::figure(&self.workload, self.connections, self.size) {
             self.report = Some(figure.report);
             self.report_msgs_per_s = Some(figure.msgs_per_s);
             self.report_heap_bytes_per_msg = figure.heap_bytes_per_msg;

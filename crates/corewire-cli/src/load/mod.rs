@@ -23,7 +23,7 @@ pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     if args.control {
         return by_control(crew).map(|()| true);
     }
-    let length = match args.packets {
+    let length = match args.packets_in_all() {
         Some(_) => Length::Messages,
         None => Length::Clock { warmup: args.warmup, duration: args.duration },
     };
@@ -104,6 +104,8 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
     let msgs_per_s = per(messages, seconds);
     let heap = per((after.heap_bytes - before.heap_bytes) as f64, messages);
     let timed = report.samples > 0;
+    let datagrams = |bytes: u64| (args.kind == LoadKind::Udp).then(|| bytes.div_ceil(args.size as u64));
+    let totals = report.totals;
     let workload = match (args.kind, args.batch, args.window) {
         (LoadKind::Receive, 1, _) => "receive/single",
         (LoadKind::Receive, ..) => "receive/batch",
@@ -137,7 +139,9 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         p50_us: timed.then_some(report.p50_us),
         p99_us: timed.then_some(report.p99_us),
         p999_us: timed.then_some(report.p999_us),
-        errors: report.totals.errors,
+        errors: totals.errors,
+        datagrams_sent: datagrams(totals.sent_bytes),
+        datagrams_lost: datagrams(totals.sent_bytes.saturating_sub(totals.recv_bytes)),
         first_error: report.first_error,
         ..Row::default()
     }

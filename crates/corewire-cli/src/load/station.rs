@@ -157,7 +157,7 @@ impl Station {
 
     /// The share of `--packets` of one of all connections.
     pub(crate) fn budget(&self, connection: usize) -> Option<u64> {
-        self.args.packets.map(|packets| share(packets, self.args.connections, connection))
+        self.args.packets_in_all().map(|packets| share(packets, self.args.connections, connection))
     }
 }
 

@@ -73,7 +73,7 @@ fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) ->
 
 fn connect(args: &LoadArgs, target: SocketAddr, worker: usize, workers: usize, shared: &Arc<Shared>) {
     let options = options(args.no_offload);
-    let each = args.packets.map(|packets| packets.div_ceil(args.connections) as u64);
+    let each = args.packets_in_all().map(|packets| packets.div_ceil(args.connections) as u64);
     let run = Bytes::from(vec![b'u'; (RUN_BYTES / args.size.max(1)).max(1) * args.size]);
     for _ in (worker..args.connections).step_by(workers) {
         let client = Client {
