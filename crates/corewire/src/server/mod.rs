@@ -178,8 +178,9 @@ impl<C, H> NetServer<C, H> {
     }
 
     /// UDP and KCP sessions at the most; default 65,536. When there are so many, a new UDP peer takes the place of one
-    /// that has sent a single datagram; if there is none its datagram is dropped and counted as refused. So a flood of
-    /// forged addresses neither takes memory without end nor drives out peers that talk.
+    /// that has sent a single datagram, the oldest first; if there is none its datagrams are dropped and counted
+    /// (`datagrams_dropped` of the workers' statistics). So a flood of forged addresses neither takes memory without end
+    /// nor drives out peers that talk. The sockets of the workers share the number.
     pub fn max_datagram_sessions(mut self, sessions: usize) -> Self {
         self.settings.datagram.sessions_max = sessions;
         self
