@@ -178,6 +178,7 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Udp => &[Workload::UdpPlain, Workload::Udp, Workload::UdpSendPlain, Workload::UdpSend],
         BenchKind::Rpc => &RPC,
         BenchKind::Stream => &STREAM,
+        BenchKind::Kcp => &[],
         BenchKind::All => {
             &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Standard, Workload::LengthField]
         }

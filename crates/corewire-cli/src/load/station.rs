@@ -213,7 +213,7 @@ impl Station {
     /// The share of `--packets` of one of all connections.
     pub(crate) fn budget(&self, connection: usize) -> Option<u64> {
         self.args
-            .packets
+            .packets_in_all()
             .map(|packets| share(packets as u64, self.args.connections as u64, connection as u64))
     }
 }

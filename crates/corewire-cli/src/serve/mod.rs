@@ -18,6 +18,7 @@ use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
 use crate::control::{Snapshot, attend_server};
 use crate::failure::Failure;
 use crate::system;
+use crate::udp::credit::Received;
 #[cfg(test)]
 pub(crate) use rpc::echo as rpc_echo;
 
@@ -35,7 +36,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         }
         ServeKind::Rpc => rpc::start(args),
         ServeKind::Echo | ServeKind::UdpEcho => framed(args, || Echo),
-        ServeKind::Sink | ServeKind::UdpSink => framed(args, || Sink),
+        ServeKind::Sink => framed(args, || Sink),
+        ServeKind::UdpSink => framed(args, DatagramSink::default),
     }?;
     if args.workers.driver == Driver::Auto && probe().uring.is_err() {
         eprintln!("corewire: {}", probe());
@@ -136,6 +138,23 @@ impl Handler for Sink {
     #[inline]
     fn on_frame(&mut self, _: &Session, _: Frame<'_>) {}
 }
+
+/// Takes each datagram, and tells the peer now and then how many came.
+#[derive(Default)]
+struct DatagramSink {
+    received: Received,
+}
+
+impl Handler for DatagramSink {
+    #[inline]
+    fn on_frame(&mut self, session: &Session, _: Frame<'_>) {
+        if let Some(count) = self.received.add(1) {
+            // One that is lost is made up for by the next.
+            let _ = session.send(&count);
+        }
+    }
+}
+
 /// The library's name for a driver.
 pub(crate) fn driver_kind(driver: Driver) -> DriverKind {
     match driver {
