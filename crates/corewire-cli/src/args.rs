@@ -7,9 +7,11 @@ use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::call;
+use crate::discovery::DiscoveryArgs;
 use crate::lists::{Counts, Cpus, count, counts, cpus, duration, rate, receive_buffer};
 use crate::moves::{Moves, moves};
 use crate::proxy::ProxyKind;
+use crate::registry::RegistryCommand;
 
 /// Serve, load and measure network services.
 ///
@@ -35,6 +37,9 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Start a server process and a load process on different cores and measure them beside the limit
     Bench(BenchArgs),
+    /// Serve a registry of services, or look into one and change it
+    #[command(subcommand)]
+    Registry(RegistryCommand),
     /// Pass traffic on over a path that loses and delays it, until SIGINT or SIGTERM
     #[command(subcommand)]
     Proxy(ProxyKind),
@@ -288,11 +293,14 @@ pub(crate) struct LoadArgs {
 /// standard output.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CallArgs {
-    /// The server, such as <tcp://127.0.0.1:7777>
+    /// The server, such as <tcp://127.0.0.1:7777>; or discover:///Service/method, for one that the registry knows
     pub(crate) uri: String,
     /// What to call, as Service/method
     #[arg(value_parser = call::method)]
-    pub(crate) method: String,
+    pub(crate) method: Option<String>,
+    /// The registry for discover:///, such as rpc://127.0.0.1:7400, etcd://127.0.0.1:2379/prefix or file:PATH
+    #[arg(long, value_name = "URI")]
+    pub(crate) registry: Option<String>,
     /// A message; modes with several requests take it more than once
     #[arg(long, value_name = "TEXT", conflicts_with = "data_file")]
     pub(crate) data: Vec<String>,
@@ -337,6 +345,9 @@ pub(crate) enum BenchKind {
     All,
     /// Datagrams echoed and one way, with and without the kernel's offloads; errors are datagrams lost
     Udp,
+    /// Registering, discovering and deregistering services, and look-ups beside changes; in this process, or with
+    /// --registry in one elsewhere
+    Discovery,
 }
 
 /// Which driver or drivers `corewire bench` measures.
@@ -432,6 +443,8 @@ pub(crate) struct BenchArgs {
     /// Also print the figures of the performance reports beside ours
     #[arg(long, value_name = "SOURCE")]
     pub(crate) baseline: Option<Baseline>,
+    #[command(flatten)]
+    pub(crate) discovery: DiscoveryArgs,
     /// Also write all rows as one JSON array
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -457,6 +470,7 @@ impl BenchArgs {
             load_cpu: None,
             report: false,
             baseline: None,
+            discovery: DiscoveryArgs::default(),
             json: None,
         }
     }

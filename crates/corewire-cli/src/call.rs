@@ -26,12 +26,38 @@ pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
     }
     let messages = messages(args)?;
     let version = if args.wire == 1 { Version::V1 } else { Version::V2 };
-    let channel = Channel::to(args.uri.as_str()).protocol(version).fail_fast().build();
-    let channel = channel.map_err(|error| Failure::Library(error.to_string()))?;
-    corewire::wait(make(args, &channel, messages)).map_err(|ended| match ended {
-        Ended::Call(status) => Failure::Library(format!("{}: {}", args.method, in_words(&status))),
+    let (channel, method) = target(args, version)?;
+    corewire::wait(make(args, method, &channel, messages)).map_err(|ended| match ended {
+        Ended::Call(status) => Failure::Library(format!("{method}: {}", in_words(&status))),
         Ended::Output(error) => Failure::io("cannot write to standard output")(error),
     })
+}
+
+/// Who is called, and what.
+fn target(args: &CallArgs, version: Version) -> Result<(Channel, &str), Failure> {
+    if let Some(method) = args.uri.strip_prefix("discover:///") {
+        return Ok((discovered(args, method, version)?, method));
+    }
+    if args.registry.is_some() {
+        return Err(Failure::Usage(format!("{} is called as it is; leave out --registry", args.uri)));
+    }
+    let missing = || Failure::Usage(format!("what to call at {}? Add Service/method", args.uri));
+    let method = args.method.as_deref().ok_or_else(missing)?;
+    let channel = Channel::to(args.uri.as_str()).protocol(version).fail_fast().build();
+    Ok((channel.map_err(|error| Failure::Library(error.to_string()))?, method))
+}
+
+/// A channel to what the registry knows.
+fn discovered(args: &CallArgs, method: &str, version: Version) -> Result<Channel, Failure> {
+    if let Some(other) = &args.method {
+        return Err(Failure::Usage(format!("{} says what to call already; leave out {other:?}", args.uri)));
+    }
+    let setting = |text: &str| Failure::Usage(format!("{}: {text}", args.uri));
+    let (service, _) = method.split_once('/').ok_or_else(|| setting("write discover:///Service/method"))?;
+    let registry = args.registry.as_deref().ok_or_else(|| setting("say which registry by --registry"))?;
+    let channel =
+        Channel::discover(registry, service).fail_fast().channel(|channel| channel.protocol(version));
+    corewire::wait(channel.build()).map_err(|error| Failure::Library(error.to_string()))
 }
 
 /// Why a call came to nothing.
@@ -97,8 +123,7 @@ pub(crate) fn metadata(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-async fn make(args: &CallArgs, channel: &Channel, messages: Vec<Bytes>) -> Result<(), Ended> {
-    let path = args.method.as_str();
+async fn make(args: &CallArgs, path: &str, channel: &Channel, messages: Vec<Bytes>) -> Result<(), Ended> {
     let mut messages = messages.into_iter();
     // Version 1 begins with a message.
     let first = messages.next().unwrap_or_default();
@@ -257,7 +282,7 @@ mod tests {
             for wire in ["1", "2"] {
                 let mut args = parse(&["--data", "hello", "--mode", mode, "--wire", wire]);
                 args.uri = server.uri().to_owned();
-                args.method = "EchoService/echo".to_owned();
+                args.method = Some("EchoService/echo".to_owned());
                 call(&args).unwrap();
             }
         }

@@ -6,6 +6,7 @@ mod bench;
 mod call;
 mod conduct;
 mod control;
+mod discovery;
 mod failure;
 mod heap;
 #[cfg_attr(not(target_os = "linux"), path = "limit_elsewhere.rs")]
@@ -16,6 +17,7 @@ mod moves;
 mod pattern;
 mod percentiles;
 mod proxy;
+mod registry;
 mod serve;
 mod system;
 mod trend;
@@ -25,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{BenchArgs, Cli, Command, LimitLoadKind};
+use args::{BenchArgs, BenchKind, Cli, Command, LimitLoadKind};
 use failure::Failure;
 
 #[global_allocator]
@@ -51,7 +53,9 @@ fn main() -> ExitCode {
 fn run(command: Option<Command>) -> Result<bool, Failure> {
     match command {
         None => bench::bench(&BenchArgs::quick_suite()),
+        Some(Command::Bench(args)) if args.kind == BenchKind::Discovery => discovery::bench(&args),
         Some(Command::Bench(args)) => bench::bench(&args),
+        Some(Command::Registry(command)) => registry::run(&command).map(|()| true),
         Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),
         Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),
         Some(Command::Load(args)) => load::load(&args),

@@ -157,13 +157,15 @@ fn a_server_that_never_answers_ends_with_the_deadline() {
 #[test]
 fn what_cannot_be_asked_is_exit_code_2() {
     for arguments in [
-        &["EchoService"][..],
+        &[][..],
+        &["EchoService"],
         &["/echo"],
         &["A/b", "--metadata", "nothing"],
         &["A/b", "--metadata", "Upper=1"],
         &["A/b", "--data", "1", "--data", "2"],
         &["A/b", "--data", "1", "--data-file", "x"],
         &["A/b", "--wire", "3"],
+        &["A/b", "--registry", "rpc://127.0.0.1:1"],
         &["A/b", "--mode", "stream"],
     ] {
         let ended = call("tcp://127.0.0.1:1", arguments, b"");

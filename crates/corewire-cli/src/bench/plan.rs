@@ -173,6 +173,8 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Echo => &[Workload::Echo],
         BenchKind::Standard => &[Workload::Standard],
         BenchKind::LengthField => &[Workload::LengthField],
+        // It has rows of its own.
+        BenchKind::Discovery => &[],
         BenchKind::Udp => &[Workload::UdpPlain, Workload::Udp, Workload::UdpSendPlain, Workload::UdpSend],
         BenchKind::Rpc => &RPC,
         BenchKind::Stream => &STREAM,

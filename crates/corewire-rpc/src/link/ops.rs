@@ -6,6 +6,7 @@ use bytes::Bytes;
 use corewire_proto::rpc::{Code, SendError};
 
 use super::{Kept, Link, Slot, State};
+use crate::metadata::Metadata;
 use crate::status::Status;
 
 impl Link {
@@ -80,14 +81,14 @@ impl Link {
     #[inline]
     pub(crate) fn release_held(&self, place: usize) {
         self.with(|state| {
-            let State { slots, machine, out, .. } = state;
+            let State { slots, machine, out, replies, .. } = state;
             if let Some(slot) = slots.get_mut(place)
                 && slot.is_live
                 && slot.is_holding()
                 && machine.poll_send(slot.key).is_ok()
                 && let Some(held) = slot.take_held()
             {
-                let _ = machine.send(slot.key, Kept(&held), false, out);
+                let _ = replies.send(machine, slot.key, Kept(&held), false, out);
             }
         });
     }
@@ -99,19 +100,19 @@ impl Link {
             if !state.is_live(place) {
                 return Err(state.over(place));
             }
-            let State { slots, machine, out, .. } = state;
+            let State { slots, machine, out, replies, .. } = state;
             let slot = &mut slots[place];
             let key = slot.key;
             let last = match (slot.take_held(), last) {
                 (Some(held), Some(last)) => {
-                    machine.send(key, Kept(&held), false, out)?;
+                    replies.send(machine, key, Kept(&held), false, out)?;
                     Some(last)
                 }
                 (held, last) => last.or(held),
             };
             let ended = match &last {
-                Some(last) => machine.send(key, Kept(last), true, out),
-                None => machine.finish(key, out),
+                Some(last) => replies.send(machine, key, Kept(last), true, out),
+                None => replies.finish(machine, key, out),
             };
             Ok(ended?)
         })
@@ -134,7 +135,9 @@ impl Link {
     fn give_back(&self, place: usize, code: Code) {
         let slot = self.with(|state| {
             let mut slot = state.remove(place)?;
-            state.recycle(&mut slot);
+            if !slot.is_watched() {
+                state.recycle(&mut slot);
+            }
             if slot.is_live {
                 // Nothing happens if both halves have ended.
                 let _ = state.machine.cancel(slot.key, code, "", &mut state.out);
@@ -144,10 +147,18 @@ impl Link {
         // Wakers and payloads are dropped outside of the borrow.
         if let Some(mut slot) = slot {
             slot.wake_reader();
+            slot.tell_end();
             drop(slot);
             self.resume();
             self.drop_if_done();
         }
+    }
+
+    /// What came with the first frame of the peer's half, and with its last one.
+    pub(crate) fn metadata(&self, place: usize) -> (Metadata, Metadata) {
+        let state = self.state.borrow();
+        let slot = state.slots.get(place);
+        slot.map_or_else(Default::default, |slot| (slot.header().clone(), slot.trailer().clone()))
     }
 
     /// Nobody takes the peer's messages any more: those that came, and those that come, give their room back.
@@ -181,6 +192,7 @@ impl State {
             // Told once; then the stream is at its end.
             Some(Err(status)) => {
                 let status = status.clone();
+                slot.note_failure(status.code());
                 slot.end = Some(Ok(()));
                 Poll::Ready(Some(Err(status)))
             }
@@ -220,10 +232,10 @@ impl State {
     /// Sends a message after [`poll_ready`](Self::poll_ready).
     #[inline]
     fn send(&mut self, place: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
-        let State { slots, machine, out, .. } = self;
+        let State { slots, machine, out, replies, .. } = self;
         let slot = &mut slots[place];
         if let Some(held) = slot.take_held() {
-            machine.send(slot.key, Kept(&held), false, out)?;
+            replies.send(machine, slot.key, Kept(&held), false, out)?;
             // The one before may have taken the last of the credit.
             if machine.poll_send(slot.key).is_err() {
                 slot.hold(payload);
@@ -234,7 +246,7 @@ impl State {
             slot.hold(payload);
             return Ok(());
         }
-        Ok(machine.send(slot.key, Kept(&payload), false, out)?)
+        Ok(replies.send(machine, slot.key, Kept(&payload), false, out)?)
     }
 }
 

@@ -65,12 +65,18 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
         watch.code = outcome.as_ref().map_or_else(Status::code, |_| Code::OK);
     }
     let key = call.key;
+    if let Some(watch) = &mut call.watch {
+        let sent = call.connection.link.with(|state| state.replies.get(key).cloned());
+        watch.context.sent = sent.map(Rc::new);
+    }
     // Errors here say that the call is over: its client does not wait any more.
     match outcome {
         Ok(Outcome::Message(payload)) => call.link().with(|state| {
-            if let Err(error) = state.machine.send(key, Kept(&payload), true, &mut state.out) {
+            let State { machine, replies, out, .. } = state;
+            if let Err(error) = replies.send(machine, key, Kept(&payload), true, out) {
                 fail(state, key, &error.into());
             }
+            state.replies.remove(key);
         }),
         Ok(Outcome::Finished) => {
             if let Some(place) = call.place
@@ -79,9 +85,13 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
                 call.link().with(|state| fail(state, key, &status));
             }
         }
-        Err(status) => call.link().with(|state| fail(state, key, &status)),
+        Err(status) => call.link().with(|state| {
+            fail(state, key, &status);
+            state.replies.remove(key);
+        }),
     }
     if let Some(place) = call.place {
+        call.link().with(|state| state.replies.remove(key));
         call.link().let_go(place, Code::OK);
     }
 }
@@ -90,7 +100,8 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
 #[cold]
 pub(super) fn fail(state: &mut State, key: CallKey, status: &Status) {
     let failure = Failure { code: status.code(), message: status.wire_message(), details: status.details() };
-    if state.machine.fail(key, &failure, &mut state.out).is_err() {
+    let State { machine, replies, out, .. } = state;
+    if replies.fail(machine, key, &failure, out).is_err() {
         // Too long for the client, or the call is over.
         let _ = state.machine.fail(key, &status.code().into(), &mut state.out);
     }
@@ -185,7 +196,8 @@ where
 
 impl<Fut> Drop for Served<Fut> {
     fn drop(&mut self) {
-        if let Some(Call { place: Some(place), connection, .. }) = &self.call {
+        if let Some(Call { place: Some(place), connection, key, .. }) = &self.call {
+            connection.link.with(|state| state.replies.remove(*key));
             connection.link.let_go(*place, Code::CANCELLED);
             connection.close_if_done();
         }
