@@ -19,14 +19,14 @@ pub(crate) fn results(rows: &[Row]) -> String {
             lines.push(Line::Title(workload.to_owned()));
         }
         lines.push(Line::Cells(cells(row)));
-        if let Some(open) = &row.open {
-            lines.push(Line::Title(at_a_rate(row, open)));
-        }
         if let (Some(sent), Some(lost)) = (row.datagrams_sent, row.datagrams_lost) {
             let share = 100.0 * lost as f64 / sent.max(1) as f64;
             lines.push(Line::Title(format!(
                 "  {sent} datagrams sent, {lost} did not come back ({share:.2} %)"
             )));
+        }
+        if let Some(open) = &row.open {
+            lines.push(Line::Title(at_a_rate(row, open)));
         }
         if row.errors > 0 {
             let story = row.first_error.as_deref().unwrap_or("no story");
