@@ -39,6 +39,7 @@ mod forward;
 mod gauges;
 mod handle;
 mod interceptor;
+mod limits;
 mod link;
 mod message;
 mod metadata;

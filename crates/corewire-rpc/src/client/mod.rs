@@ -245,7 +245,7 @@ impl ChannelBuilder {
 
     /// Connections that calls are spread over; default 1.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.settings.pool = connections.max(1);
+        self.settings.pool = connections;
         self
     }
 
@@ -326,9 +326,10 @@ impl ChannelBuilder {
     /// Makes the channel. It connects when it is first used.
     ///
     /// # Errors
-    /// A URI is wrong, or no worker can be had.
+    /// A URI or a setting is wrong, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let Self { mut settings, uris } = self;
+        settings.check()?;
         for uri in uris {
             settings.uris.push(NetUri::parse(&uri)?);
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire::server::ProtocolServer;
-use corewire::{DriverKind, NetServer, ServerError, ServerHandle, ShutdownReport};
+use corewire::{DriverKind, NetServer, ServerError, ServerHandle, SettingError, ShutdownReport};
 use corewire_proto::rpc::{Settings, Version};
 use corewire_runtime::{Builder, Handle};
 
@@ -28,6 +28,7 @@ pub use self::service::Service;
 use self::service::{Registered, route};
 use crate::gauges::ServerGauges;
 use crate::interceptor::ServerInterceptor;
+use crate::limits;
 use crate::status::Status;
 use crate::stream::{Sink, Streaming};
 
@@ -181,17 +182,17 @@ impl RpcServer {
     /// [`ServerHandle::shutdown`] sends GOAWAY, lets calls finish and cuts at the deadline what is left.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, or the workers cannot be started.
+    /// The URI or a setting is wrong, the address cannot be had, or the workers cannot be started.
     pub fn start(self) -> Result<ServerHandle, ServerError> {
-        self.build().start()
+        self.build()?.start()
     }
 
     /// Listens on the workers of a runtime that exists.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, or the workers have stopped.
+    /// The URI or a setting is wrong, the address cannot be had, or the workers have stopped.
     pub fn start_on(self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
-        self.build().start_on(runtime)
+        self.build()?.start_on(runtime)
     }
 
     /// Serves until SIGINT or SIGTERM; then lets calls finish, for 10 s at most, and says what it cut.
@@ -199,10 +200,14 @@ impl RpcServer {
     /// # Errors
     /// As [`start`](Self::start), or signals cannot be received.
     pub fn run(self) -> Result<ShutdownReport, ServerError> {
-        self.build().run()
+        self.build()?.run()
     }
 
-    fn build(self) -> ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static> {
+    fn build(self) -> Result<ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static>, ServerError> {
+        limits::check(&self.settings)?;
+        if let Some(timeout) = self.call_timeout {
+            SettingError::if_zero("the most time of a call", timeout)?;
+        }
         let plan = Arc::new(Plan {
             group: self.gauges.group(),
             workers: self.gauges.workers().clone(),
@@ -213,7 +218,7 @@ impl RpcServer {
             half_close_timeout: self.half_close_timeout,
             high_water: self.high_water,
         });
-        self.net.protocol(move || Endpoint::new(plan.clone()))
+        Ok(self.net.protocol(move || Endpoint::new(plan.clone())))
     }
 }
 

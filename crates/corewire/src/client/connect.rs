@@ -40,6 +40,7 @@ where
     C: Codec,
     H: Handler,
 {
+    settings.check()?;
     let worker = match settings.worker.clone().or_else(WorkerHandle::current) {
         Some(worker) => worker,
         None => shared_worker()?,
