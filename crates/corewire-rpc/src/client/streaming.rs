@@ -149,7 +149,15 @@ impl<'a, S: Shape> Opening<'a, S> {
     /// Sends the caller's W3C trace context (version 2).
     pub fn trace(mut self, trace: TraceContext) -> Self {
         if let Some(plan) = &mut self.plan {
-            plan.options().set_trace(trace, "");
+            plan.options().head.trace = Some(trace);
+        }
+        self
+    }
+
+    /// Sends the caller's W3C `tracestate` with the trace (version 2).
+    pub fn trace_state(mut self, state: impl Into<String>) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.options().head.trace_state = state.into();
         }
         self
     }
