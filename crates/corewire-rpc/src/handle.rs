@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use corewire_discovery::Flight;
 use corewire_proto::rpc::Code;
 use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
@@ -16,6 +17,8 @@ pub(crate) struct Handle {
     home: Home,
     link: usize,
     place: usize,
+    /// Of a call by a channel that balances: in flight for as long as this is held.
+    pub(crate) flight: Option<Flight>,
 }
 
 /// What comes back from the link's worker.
@@ -24,7 +27,7 @@ pub(crate) type Away<T> = oneshot::Receiver<T>;
 impl Handle {
     /// One of the holders that the slot counts.
     pub(crate) fn new(link: &Link, place: usize) -> Self {
-        Self { home: link.home.clone(), link: link.id, place }
+        Self { home: link.home.clone(), link: link.id, place, flight: None }
     }
 
     /// Acts on the link's worker; `None` if the calling code runs elsewhere (or the link is gone).
@@ -89,8 +92,10 @@ impl Handle {
             link.with(|state| {
                 let Some(slot) = state.slots.get_mut(place).filter(|slot| slot.is_live) else { return };
                 let key = slot.key;
-                slot.is_lost(Status::new(code, reason));
-                let _ = state.machine.cancel(key, code, reason, &mut state.out);
+                // A call of which both halves have ended is over: there is nothing to cancel, and nobody to tell.
+                if state.machine.cancel(key, code, reason, &mut state.out).is_ok() {
+                    slot.is_lost(Status::new(code, reason));
+                }
             });
         });
     }

@@ -35,6 +35,7 @@
 
 pub mod client;
 mod current;
+pub mod discover;
 mod forward;
 mod gauges;
 mod handle;

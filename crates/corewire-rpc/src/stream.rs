@@ -133,7 +133,7 @@ impl<T> Drop for Streaming<T> {
             if !self.is_done {
                 self.handle.cancel(Code::CANCELLED, "the caller dropped the responses");
             }
-        } else {
+        } else if !self.is_done {
             self.handle.anywhere(|link, place| link.deafen(place));
         }
     }
@@ -209,40 +209,38 @@ impl<T: Message> Sink<T> {
     /// # Errors
     /// The call is over, or the message cannot be written or sent.
     pub async fn send(&mut self, message: T) -> Result<(), Status> {
-        let payload = message.encode()?;
-        self.send_payload(payload).await
+        let mut payload = message.encode()?;
+        if self.away.is_some() {
+            self.settle().await?;
+        }
+        match poll_fn(|context| self.poll_send_here(&mut payload, context)).await {
+            Some(sent) => sent,
+            None => self.send_away(payload).await,
+        }
     }
 }
 
 impl<T> Sink<T> {
-    async fn send_payload(&mut self, payload: Bytes) -> Result<(), Status> {
-        self.settle().await?;
-        match poll_fn(|context| self.poll_ready_here(context)).await {
-            Some(ready) => {
-                ready?;
-                let hold = self.may_hold && Current::get().slot == Some(self.handle.key());
-                let sent = self.handle.here(|link, place| link.send(place, payload, hold));
-                sent.unwrap_or_else(|| Err(Status::closed()))
-            }
-            None => {
-                let mut payload = Some(payload);
-                self.away = Some(self.handle.away(move |link, place, context| {
-                    ready!(link.poll_ready(place, context))?;
-                    Poll::Ready(link.send(place, payload.take().unwrap_or_default(), false))
-                }));
-                self.settle().await
-            }
-        }
-    }
-
     /// `None`: the calling code runs elsewhere.
     #[inline]
-    fn poll_ready_here(&self, context: &mut Context<'_>) -> Poll<Option<Result<(), Status>>> {
-        match self.handle.here(|link, place| link.poll_ready(place, context)) {
+    fn poll_send_here(
+        &self,
+        payload: &mut Bytes,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<(), Status>>> {
+        let hold = self.may_hold && Current::get().slot == Some(self.handle.key());
+        match self.handle.here(|link, place| link.poll_send(place, payload, hold, context)) {
             Some(polled) => polled.map(Some),
             None if self.handle.is_here() => Poll::Ready(Some(Err(Status::closed()))),
             None => Poll::Ready(None),
         }
+    }
+
+    async fn send_away(&mut self, mut payload: Bytes) -> Result<(), Status> {
+        self.away = Some(
+            self.handle.away(move |link, place, context| link.poll_send(place, &mut payload, false, context)),
+        );
+        self.settle().await
     }
 }
 

@@ -12,6 +12,8 @@ use corewire_runtime::{CloseReason, Sleep, WorkerHandle, sleep_until};
 use slab::Slab;
 
 use super::connect;
+use super::connection::ClientConnection;
+use super::discovered::Discovered;
 use super::settings::Settings;
 use crate::link::{Group, Link};
 use crate::status::Status;
@@ -20,7 +22,13 @@ pub(super) struct LocalChannel {
     pub(super) settings: Settings,
     pub(super) home: WorkerHandle,
     pub(super) group: Group,
+    /// What it follows, if its connections are not its own.
+    pub(super) discovered: Option<Rc<Discovered>>,
+    /// The channel that it makes connections for, if that is another.
+    parent: Option<Weak<Self>>,
     seats: RefCell<Vec<Seat>>,
+    /// The last connection of each seat.
+    connections: RefCell<Vec<Weak<ClientConnection>>>,
     next: Cell<usize>,
     waiting: RefCell<Vec<Waker>>,
     /// Timers of the calls that wait to begin.
@@ -86,20 +94,51 @@ pub(super) fn remove(key: Group) {
 
 impl LocalChannel {
     pub(super) fn new(settings: Settings, home: WorkerHandle, group: Group) -> Rc<Self> {
-        let seats = (0..settings.pool).map(|_| Seat::Empty).collect();
+        let seats = settings.pool;
+        Rc::new_cyclic(|weak| Self::with(settings, home, group, seats, weak))
+    }
+
+    /// A channel without connections of its own.
+    pub(super) fn following(
+        settings: Settings,
+        home: WorkerHandle,
+        group: Group,
+        follow: impl FnOnce(&Weak<Self>) -> Rc<Discovered>,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|weak| {
+            let discovered = Some(follow(weak));
+            Self { discovered, ..Self::with(settings, home, group, 0, weak) }
+        })
+    }
+
+    /// Connections that another channel uses.
+    pub(super) fn member(
+        settings: Settings,
+        home: WorkerHandle,
+        group: Group,
+        parent: Weak<Self>,
+    ) -> Rc<Self> {
+        let seats = settings.pool;
+        Rc::new_cyclic(|weak| Self { parent: Some(parent), ..Self::with(settings, home, group, seats, weak) })
+    }
+
+    fn with(settings: Settings, home: WorkerHandle, group: Group, seats: usize, weak: &Weak<Self>) -> Self {
         let budget = settings.retry.map_or(0, |retry| u64::from(retry.budget) * 1_000);
-        Rc::new_cyclic(|weak| Self {
+        Self {
             settings,
             home,
             group,
-            seats: RefCell::new(seats),
+            discovered: None,
+            parent: None,
+            seats: RefCell::new((0..seats).map(|_| Seat::Empty).collect()),
+            connections: RefCell::new((0..seats).map(|_| Weak::new()).collect()),
             next: Cell::new(0),
             waiting: RefCell::default(),
             sleeps: RefCell::default(),
             is_closed: Cell::new(false),
             budget: Cell::new(budget),
             weak: weak.clone(),
-        })
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -151,9 +190,13 @@ impl LocalChannel {
     }
 
     pub(super) fn set_seat(&self, seat: usize, now: Seat) {
+        let is_news = !matches!(now, Seat::Connecting);
         let before = std::mem::replace(&mut self.seats.borrow_mut()[seat], now);
         drop(before);
         self.wake_all();
+        if is_news && let Some(parent) = self.parent.as_ref().and_then(Weak::upgrade) {
+            parent.wake_all();
+        }
     }
 
     pub(super) fn wake_all(&self) {
@@ -163,7 +206,36 @@ impl LocalChannel {
 
     /// Somebody waits for a connection.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.waiting.borrow().is_empty()
+        self.parent.is_some() || !self.waiting.borrow().is_empty()
+    }
+
+    /// What stands at a seat now.
+    pub(super) fn note(&self, seat: usize, connection: &Rc<ClientConnection>) {
+        self.connections.borrow_mut()[seat] = Rc::downgrade(connection);
+    }
+
+    /// Begins to connect wherever nothing stands.
+    pub(super) fn connect_all(&self) {
+        let is_empty = |seat: &usize| matches!(self.seats.borrow()[*seat], Seat::Empty);
+        let empty: Vec<usize> = (0..self.settings.pool).filter(is_empty).collect();
+        empty.into_iter().for_each(|seat| self.connect(seat));
+    }
+
+    /// No new calls; connections close when their last call is over.
+    pub(super) fn drain(&self) {
+        self.is_closed.set(true);
+        let connections = self.connections.borrow().clone();
+        connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.drain());
+    }
+
+    /// A connect goes on.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.seats.borrow().iter().any(|seat| matches!(seat, Seat::Connecting))
+    }
+
+    /// A connection stands.
+    pub(super) fn has_connections(&self) -> bool {
+        self.seats.borrow().iter().any(|seat| matches!(seat, Seat::Up(_)))
     }
 
     /// The link takes no more calls: another connection is made when one is needed.
@@ -207,6 +279,9 @@ impl LocalChannel {
             if let Seat::Up(link) = seat {
                 close_link(&link);
             }
+        }
+        if let Some(discovered) = &self.discovered {
+            discovered.close();
         }
         self.wake_all();
     }

@@ -1,10 +1,12 @@
 //! What a caller says about one call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::{MethodPath, TraceContext};
 
+use super::discovered::Avoided;
 use crate::metadata::{Head, Metadata};
 use crate::status::Status;
 
@@ -15,6 +17,10 @@ pub struct CallOptions {
     pub(crate) head: Head,
     pub(crate) is_idempotent: bool,
     pub(crate) is_fail_fast: Option<bool>,
+    /// Calls with the same key go to the same endpoint, if the balancer goes by keys.
+    pub(crate) key: Option<u64>,
+    /// Endpoints that earlier attempts went to.
+    pub(crate) avoided: Option<Arc<Avoided>>,
 }
 
 impl CallOptions {

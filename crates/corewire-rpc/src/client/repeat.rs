@@ -1,6 +1,7 @@
 //! Calls that may be made more than once: retries within a budget, and hedging.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,17 +16,19 @@ use super::unary::{Answer, Unary};
 use crate::status::Status;
 
 /// Makes a call, on the channel's worker: several times if that is allowed and of use.
-pub(super) async fn call(channel: &Channel, plan: Plan<'static>) -> Result<Answer, Status> {
+pub(super) async fn call(channel: &Channel, mut plan: Plan<'static>) -> Result<Answer, Status> {
     let is_idempotent = plan.options.as_ref().is_some_and(|options| options.is_idempotent);
-    let Some((retry, hedge, timeout)) = local::find(channel.key()).map(|local| {
+    let Some((retry, hedge, timeout, is_balanced)) = local::find(channel.key()).map(|local| {
         let settings = &local.settings;
-        (settings.retry, settings.hedge, settings.timeout)
+        (settings.retry, settings.hedge, settings.timeout, local.discovered.is_some())
     }) else {
         return Err(Status::closed());
     };
     if !is_idempotent || (retry.is_none() && hedge.is_none()) {
         return made(channel, plan).await;
     }
+    // Each attempt goes elsewhere, if there is an elsewhere.
+    plan.options().avoided = is_balanced.then(Arc::default);
     let deadline = Instant::now().checked_add(plan.timeout.unwrap_or(timeout));
     let mut attempt = 1;
     loop {

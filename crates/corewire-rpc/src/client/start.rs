@@ -1,14 +1,16 @@
 //! Beginning a call, of any mode.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use corewire_proto::rpc::{Begin, CallError, CallKey, MethodPath, Mode, Options, Version};
+use corewire_proto::rpc::{Begin, CallError, CallKey, Code, MethodPath, Mode, Options, Version};
 
 use super::Channel;
+use super::discovered::{Discovered, FlightId};
 use super::local::{self, LocalChannel};
 use super::options::{CallOptions, PathRef};
 use crate::current::Current;
@@ -49,6 +51,8 @@ struct Waiting {
 pub(super) struct Begun {
     pub(super) link: u32,
     pub(super) place: u32,
+    /// Of a call by a channel that balances.
+    pub(super) flight: FlightId,
 }
 
 impl<'a> Plan<'a> {
@@ -96,13 +100,17 @@ impl<'a> Plan<'a> {
             return Poll::Ready(Err(status));
         }
         let is_fail_fast = self.options.as_ref().and_then(|options| options.is_fail_fast);
-        let begun = match channel.pick(is_fail_fast.unwrap_or(channel.settings.fail_fast)) {
-            Ok(Some(link)) => self.begin_on(channel, link, wait, context),
-            Ok(None) => {
-                channel.wait(context);
-                None
-            }
-            Err(status) => Some(Err(status)),
+        let is_fail_fast = is_fail_fast.unwrap_or(channel.settings.fail_fast);
+        let begun = match &channel.discovered {
+            None => match channel.pick(is_fail_fast) {
+                Ok(Some(link)) => self.begin_on(channel, link, wait, context),
+                Ok(None) => {
+                    channel.wait(context);
+                    None
+                }
+                Err(status) => Some(Err(status)),
+            },
+            Some(discovered) => self.begin_balanced(channel, discovered, is_fail_fast, wait, context),
         };
         if begun.is_none() {
             let wait = wait.0.get_or_insert_default();
@@ -113,8 +121,12 @@ impl<'a> Plan<'a> {
             channel.drop_sleep(place);
         }
         Poll::Ready(begun.unwrap_or_else(|| {
-            Err(Status::new(corewire_proto::rpc::Code::DEADLINE_EXCEEDED, "no connection was ready in time")
-                .not_begun())
+            let why = channel.discovered.as_ref().and_then(|discovered| discovered.why_not_ready());
+            let text: Cow<'static, str> = match why {
+                Some(why) => format!("no connection was ready in time: {}", why.message()).into(),
+                None => "no connection was ready in time".into(),
+            };
+            Err(Status::new(Code::DEADLINE_EXCEEDED, text).not_begun())
         }))
     }
 
@@ -143,6 +155,36 @@ impl<'a> Plan<'a> {
         let own = if is_bound { own.or(self.timeout).or(Some(channel.settings.timeout)) } else { None };
         let left = own.into_iter().chain(outer).min().unwrap_or(Duration::MAX);
         (left, (self.timeout.is_some() || outer.is_some()).then_some(left))
+    }
+
+    /// As `begin_on`, at an endpoint that the balancer chooses.
+    fn begin_balanced(
+        &mut self,
+        channel: &LocalChannel,
+        discovered: &Discovered,
+        is_fail_fast: bool,
+        wait: &Wait,
+        context: &mut Context<'_>,
+    ) -> Option<Result<(Rc<Link>, Begun), Status>> {
+        let options = self.options.as_deref();
+        let (key, avoided) =
+            options.map_or((None, None), |options| (options.key, options.avoided.as_deref()));
+        if channel.is_closed() {
+            return Some(Err(Status::closed()));
+        }
+        let picked = match discovered.pick(key, avoided, is_fail_fast) {
+            Ok(Some(picked)) => picked,
+            Ok(None) => {
+                channel.wait(context);
+                return None;
+            }
+            Err(status) => return Some(Err(status)),
+        };
+        let begun = self.begin_on(channel, picked.link.clone(), wait, context)?;
+        if let Some(avoided) = self.options.as_deref().and_then(|options| options.avoided.as_deref()) {
+            avoided.add(picked.member.id);
+        }
+        Some(begun.map(|(link, begun)| (link, Begun { flight: discovered.begin(picked), ..begun })))
     }
 
     /// `None`: the link takes nothing now.
@@ -190,7 +232,7 @@ impl<'a> Plan<'a> {
                 watch_end(&channel.settings.interceptors, path, &mut state.slots[place]);
             }
             // Both are limited to far less.
-            Some(Ok(Begun { link: link.id as u32, place: place as u32 }))
+            Some(Ok(Begun { link: link.id as u32, place: place as u32, flight: FlightId::NONE }))
         })?;
         Some(begun.map(|begun| (link, begun)))
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
 
 use super::Channel;
+use super::discovered::FlightId;
 use super::start::{Begun, Plan, Wait};
 use crate::handle::Handle;
 use crate::link::Link;
@@ -124,6 +126,24 @@ enum State<S: Shape> {
     Away(oneshot::Receiver<Result<S::Ends, Status>>),
 }
 
+/// Makes the handles of a call. The last one is that of the responses: the call is in flight as long as it is held.
+fn handles<'a>(
+    channel: &'a Channel,
+    link: &'a Rc<Link>,
+    begun: Begun,
+    holders: u8,
+) -> impl FnMut() -> RawHandle + 'a {
+    let mut left = holders;
+    move || {
+        left = left.saturating_sub(1);
+        let mut handle = Handle::new(link, begun.place as usize);
+        if left == 0 && begun.flight != FlightId::NONE {
+            handle.flight = channel.take_flight(begun.flight);
+        }
+        RawHandle(handle)
+    }
+}
+
 impl<'a, S: Shape> Opening<'a, S> {
     pub(super) fn new(channel: &'a Channel, mut plan: Plan<'a>) -> Self {
         plan.holders = S::HOLDERS;
@@ -162,6 +182,14 @@ impl<'a, S: Shape> Opening<'a, S> {
         self
     }
 
+    /// As [`Unary::balance_by`](super::Unary::balance_by).
+    pub fn balance_by(mut self, key: u64) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.options().key = Some(key);
+        }
+        self
+    }
+
     fn with_first(mut self, message: Result<Bytes, Status>, end: bool) -> Self {
         if let Some(plan) = &mut self.plan {
             plan.end = end;
@@ -189,7 +217,8 @@ impl<'a, S: Shape> Opening<'a, S> {
                 match begun.await {
                     Some(begun) => {
                         // Given up in the last moment: the ends are dropped, and the call with them.
-                        let _ = sender.send(begun.map(|(link, begun)| ends::<S>(&link, begun, plan.end)));
+                        let _ = sender
+                            .send(begun.map(|(link, begun)| ends::<S>(&channel, &link, begun, plan.end)));
                     }
                     None => wait.give_up(&channel),
                 }
@@ -204,7 +233,7 @@ impl<'a, S: Shape> Opening<'a, S> {
             if self.channel.is_here() {
                 let Some(plan) = &mut self.plan else { return Poll::Ready(Err(Status::closed())) };
                 let (link, begun) = ready!(plan.poll_here(self.channel, wait, context))?;
-                return Poll::Ready(Ok(ends::<S>(&link, begun, plan.end)));
+                return Poll::Ready(Ok(ends::<S>(self.channel, &link, begun, plan.end)));
             }
             wait.give_up(self.channel);
             self.state = State::Away(self.send_away()?);
@@ -215,8 +244,8 @@ impl<'a, S: Shape> Opening<'a, S> {
 }
 
 /// The ends of a call's streams, of which each holds its slot.
-fn ends<S: Shape>(link: &Link, begun: Begun, is_finished: bool) -> S::Ends {
-    S::ends(&mut || RawHandle(Handle::new(link, begun.place as usize)), is_finished)
+fn ends<S: Shape>(channel: &Channel, link: &Rc<Link>, begun: Begun, is_finished: bool) -> S::Ends {
+    S::ends(&mut handles(channel, link, begun, S::HOLDERS), is_finished)
 }
 
 impl<Req: Message, Resp: Message> Opening<'_, ClientStreaming<Req, Resp>> {

@@ -12,6 +12,7 @@ use corewire_proto::rpc::{Code, MethodPath, TraceContext};
 use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
 
+use super::discovered::FlightId;
 use super::repeat;
 use super::start::{Begun, Plan, Wait};
 use super::{Channel, tell};
@@ -129,6 +130,15 @@ impl<'a, Resp> Unary<'a, Resp> {
         self
     }
 
+    /// Has a channel whose balancer goes by keys send all calls with this key to the same endpoint, as long as it is
+    /// there; see [`ConsistentHash`](corewire_discovery::ConsistentHash).
+    pub fn balance_by(mut self, key: u64) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.options().key = Some(key);
+        }
+        self
+    }
+
     /// Fails at once when no connection stands and none can be made, whatever the channel's setting.
     pub fn fail_fast(self) -> Self {
         self.readiness(true)
@@ -206,14 +216,18 @@ impl<'a, Resp> Unary<'a, Resp> {
                 self.state = State::InFlight(begun);
                 return Poll::Pending;
             }
-            let State::InFlight(Begun { link, place }) = self.state else { break };
+            let State::InFlight(Begun { link, place, flight }) = self.state else { break };
             let polled = with_link(link as usize, |link| {
                 if let Some(noted) = &mut self.noted {
                     noted.metadata = link.metadata(place as usize).1;
                 }
                 link.poll_reply(place as usize, context)
             });
-            match ready!(polled.unwrap_or_else(|| Poll::Ready(Err(Status::closed())))) {
+            let result = ready!(polled.unwrap_or_else(|| Poll::Ready(Err(Status::closed()))));
+            if flight != FlightId::NONE {
+                self.channel.landed(flight, Some(&result));
+            }
+            match result {
                 // No server has begun it: it may go to another.
                 Err(status) if status.is_not_begun() => self.state = State::New(Wait::NEW),
                 result => return Poll::Ready(result),
@@ -237,9 +251,14 @@ impl<'a, Resp> Unary<'a, Resp> {
     fn release(&mut self) {
         match std::mem::replace(&mut self.state, State::Finished) {
             State::New(mut wait) => wait.give_up(self.channel),
-            State::InFlight(Begun { link, place }) => self.channel.run_there(move || {
-                with_link(link as usize, |link| link.let_go(place as usize, Code::CANCELLED));
-            }),
+            State::InFlight(Begun { link, place, flight }) => {
+                if flight != FlightId::NONE {
+                    self.channel.landed(flight, None);
+                }
+                self.channel.run_there(move || {
+                    with_link(link as usize, |link| link.let_go(place as usize, Code::CANCELLED));
+                });
+            }
             State::Away(_) | State::Finished => {}
         }
     }

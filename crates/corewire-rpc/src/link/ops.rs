@@ -1,6 +1,6 @@
 //! What calls do on their link.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use corewire_proto::rpc::{Code, SendError};
@@ -17,34 +17,11 @@ impl Link {
         place: usize,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Status>>> {
-        let polled = self.with(|state| {
-            let Some(slot) = state.slots.get_mut(place) else { return Poll::Ready(None) };
-            if let Some((payload, is_charged)) = slot.pop() {
-                if is_charged {
-                    let key = slot.key;
-                    state.machine.release(key, payload.len(), &mut state.out);
-                }
-                return Poll::Ready(Some(Ok(payload)));
-            }
-            match &slot.end {
-                Some(Ok(())) => Poll::Ready(None),
-                // Told once; then the stream is at its end.
-                Some(Err(status)) => {
-                    let status = status.clone();
-                    slot.note_failure(status.code());
-                    slot.end = Some(Ok(()));
-                    Poll::Ready(Some(Err(status)))
-                }
-                None => {
-                    match &mut slot.reader {
-                        Some(waker) => waker.clone_from(context.waker()),
-                        empty => *empty = Some(context.waker().clone()),
-                    }
-                    Poll::Pending
-                }
-            }
+        let (polled, may_resume) = self.with(|state| {
+            let polled = state.poll_next(place, context);
+            (polled, state.is_stopped)
         });
-        if polled.is_ready() {
+        if may_resume && polled.is_ready() {
             self.resume();
         }
         polled
@@ -84,54 +61,19 @@ impl Link {
         }
     }
 
-    /// Ready when a message can be sent: the peer has granted credit and the connection takes bytes.
+    /// Sends a message once the peer has granted credit and the connection takes bytes. With `hold` it may be kept until
+    /// the next one or the end, so that it can say that it is the last.
     #[inline]
-    pub(crate) fn poll_ready(&self, place: usize, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+    pub(crate) fn poll_send(
+        &self,
+        place: usize,
+        payload: &mut Bytes,
+        hold: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Status>> {
         self.with(|state| {
-            if !state.is_live(place) {
-                return Poll::Ready(Err(state.over(place)));
-            }
-            let State { slots, machine, out, waiting, .. } = state;
-            let slot = &mut slots[place];
-            if out.is_over {
-                wait(waiting, context);
-                return Poll::Pending;
-            }
-            match machine.poll_send(slot.key) {
-                Ok(()) => Poll::Ready(Ok(())),
-                Err(SendError::Blocked | SendError::NotAccepted) => {
-                    // What is held goes first, as soon as there is credit.
-                    slot.set_writer(context.waker().clone());
-                    Poll::Pending
-                }
-                Err(error) => Poll::Ready(Err(error.into())),
-            }
-        })
-    }
-
-    /// Sends a message after [`poll_ready`](Self::poll_ready). With `hold` it may be kept until the next one or the
-    /// end, so that it can say that it is the last.
-    #[inline]
-    pub(crate) fn send(&self, place: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
-        self.with(|state| {
-            if !state.is_live(place) {
-                return Err(state.over(place));
-            }
-            let State { slots, machine, out, replies, .. } = state;
-            let slot = &mut slots[place];
-            if let Some(held) = slot.take_held() {
-                replies.send(machine, slot.key, Kept(&held), false, out)?;
-                // The one before may have taken the last of the credit.
-                if machine.poll_send(slot.key).is_err() {
-                    slot.hold(payload);
-                    return Ok(());
-                }
-            }
-            if hold {
-                slot.hold(payload);
-                return Ok(());
-            }
-            Ok(replies.send(machine, slot.key, Kept(&payload), false, out)?)
+            ready!(state.poll_ready(place, context))?;
+            Poll::Ready(state.send(place, std::mem::take(payload), hold))
         })
     }
 
@@ -177,13 +119,21 @@ impl Link {
     }
 
     /// One holder fewer. The last one gives the slot back, and cancels the call if it is not over.
+    #[inline]
     pub(crate) fn let_go(&self, place: usize, code: Code) {
-        let slot = self.with(|state| {
-            let slot = state.slots.get_mut(place)?;
+        let is_last = {
+            let state = &mut *self.state.borrow_mut();
+            let Some(slot) = state.slots.get_mut(place) else { return };
             slot.holders = slot.holders.saturating_sub(1);
-            if slot.holders > 0 {
-                return None;
-            }
+            slot.holders == 0
+        };
+        if is_last {
+            self.give_back(place, code);
+        }
+    }
+
+    fn give_back(&self, place: usize, code: Code) {
+        let slot = self.with(|state| {
             let mut slot = state.remove(place)?;
             if !slot.is_watched() {
                 state.recycle(&mut slot);
@@ -224,6 +174,79 @@ impl Link {
             }
         });
         self.resume();
+    }
+}
+
+impl State {
+    #[inline]
+    fn poll_next(&mut self, place: usize, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let Some(slot) = self.slots.get_mut(place) else { return Poll::Ready(None) };
+        if let Some((payload, is_charged)) = slot.pop() {
+            if is_charged {
+                self.machine.release(slot.key, payload.len(), &mut self.out);
+            }
+            return Poll::Ready(Some(Ok(payload)));
+        }
+        match &slot.end {
+            Some(Ok(())) => Poll::Ready(None),
+            // Told once; then the stream is at its end.
+            Some(Err(status)) => {
+                let status = status.clone();
+                slot.note_failure(status.code());
+                slot.end = Some(Ok(()));
+                Poll::Ready(Some(Err(status)))
+            }
+            None => {
+                match &mut slot.reader {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    empty => *empty = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Ready when a message can be sent.
+    #[inline]
+    fn poll_ready(&mut self, place: usize, context: &Context<'_>) -> Poll<Result<(), Status>> {
+        if !self.is_live(place) {
+            return Poll::Ready(Err(self.over(place)));
+        }
+        let State { slots, machine, out, waiting, .. } = self;
+        let slot = &mut slots[place];
+        if out.is_over {
+            wait(waiting, context);
+            return Poll::Pending;
+        }
+        match machine.poll_send(slot.key) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(SendError::Blocked | SendError::NotAccepted) => {
+                // What is held goes first, as soon as there is credit.
+                slot.set_writer(context.waker().clone());
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+
+    /// Sends a message after [`poll_ready`](Self::poll_ready).
+    #[inline]
+    fn send(&mut self, place: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
+        let State { slots, machine, out, replies, .. } = self;
+        let slot = &mut slots[place];
+        if let Some(held) = slot.take_held() {
+            replies.send(machine, slot.key, Kept(&held), false, out)?;
+            // The one before may have taken the last of the credit.
+            if machine.poll_send(slot.key).is_err() {
+                slot.hold(payload);
+                return Ok(());
+            }
+        }
+        if hold {
+            slot.hold(payload);
+            return Ok(());
+        }
+        Ok(replies.send(machine, slot.key, Kept(&payload), false, out)?)
     }
 }
 

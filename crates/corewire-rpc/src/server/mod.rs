@@ -26,6 +26,7 @@ use self::ending::HALF_CLOSE_TIMEOUT;
 use self::routes::Plan;
 pub use self::service::Service;
 use self::service::{Registered, route};
+use crate::discover::{Registration, Registrations, RegistrySource, registered};
 use crate::gauges::ServerGauges;
 use crate::interceptor::ServerInterceptor;
 use crate::limits;
@@ -65,6 +66,7 @@ pub struct RpcServer {
     half_close_timeout: Duration,
     high_water: usize,
     gauges: ServerGauges,
+    registrations: Registrations,
 }
 
 impl RpcServer {
@@ -79,6 +81,7 @@ impl RpcServer {
             half_close_timeout: HALF_CLOSE_TIMEOUT,
             high_water: 256 * 1024,
             gauges: ServerGauges::new(),
+            registrations: Registrations::default(),
         }
     }
 
@@ -100,6 +103,21 @@ impl RpcServer {
         Fut: Future<Output = Result<(), Status>> + 'static,
     {
         self.methods.push(route(service.into(), method.into(), handler));
+        self
+    }
+
+    /// Makes all its services known to this registry, once it listens and until a shutdown begins. The registry is one
+    /// that is open, or an address as [`discover::connect`](crate::discover::connect) takes it.
+    ///
+    /// Short for [`register_as`](Self::register_as) with the defaults of [`Registration`].
+    pub fn register(self, registry: impl Into<RegistrySource>) -> Self {
+        self.register_as(Registration::new(registry))
+    }
+
+    /// Makes services known to a registry, once it listens and until a shutdown begins: they are taken out of it before
+    /// clients are told to go away.
+    pub fn register_as(mut self, registration: Registration) -> Self {
+        self.registrations.add(registration);
         self
     }
 
@@ -182,25 +200,34 @@ impl RpcServer {
     /// [`ServerHandle::shutdown`] sends GOAWAY, lets calls finish and cuts at the deadline what is left.
     ///
     /// # Errors
-    /// The URI or a setting is wrong, the address cannot be had, or the workers cannot be started.
-    pub fn start(self) -> Result<ServerHandle, ServerError> {
-        self.build()?.start()
+    /// The URI or a setting is wrong, the address cannot be had, the workers cannot be started, or a registry refuses the server.
+    pub fn start(mut self) -> Result<ServerHandle, ServerError> {
+        let registrations = self.take_registrations();
+        registered(self.build()?.start()?, registrations)
     }
 
     /// Listens on the workers of a runtime that exists.
     ///
     /// # Errors
     /// The URI or a setting is wrong, the address cannot be had, or the workers have stopped.
-    pub fn start_on(self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
-        self.build()?.start_on(runtime)
+    pub fn start_on(mut self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
+        let registrations = self.take_registrations();
+        registered(self.build()?.start_on(runtime)?, registrations)
     }
 
     /// Serves until SIGINT or SIGTERM; then lets calls finish, for 10 s at most, and says what it cut.
     ///
     /// # Errors
     /// As [`start`](Self::start), or signals cannot be received.
-    pub fn run(self) -> Result<ShutdownReport, ServerError> {
-        self.build()?.run()
+    pub fn run(mut self) -> Result<ShutdownReport, ServerError> {
+        let registrations = self.take_registrations();
+        self.build()?.run_with(|server| registered(server, registrations))
+    }
+
+    fn take_registrations(&mut self) -> Registrations {
+        let mut registrations = std::mem::take(&mut self.registrations);
+        registrations.offer(self.methods.iter().map(|method| &*method.service));
+        registrations
     }
 
     fn build(self) -> Result<ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static>, ServerError> {

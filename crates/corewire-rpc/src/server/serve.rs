@@ -14,7 +14,7 @@ use corewire_runtime::spawn_local;
 
 use super::connection::ServerConnection;
 use super::context::{Context, MethodName};
-use super::method::{Outcome, Room, poll};
+use super::method::{Outcome, Room, Rooms, poll};
 use crate::current::Current;
 use crate::interceptor::ServerInterceptor;
 use crate::link::{Kept, Link, State};
@@ -120,8 +120,13 @@ pub(super) fn panicked(panic: &(dyn Any + Send), name: &MethodName) -> Status {
 }
 
 /// Goes on with a handler that was not ready at once.
-pub(super) fn spawn<Fut>(mut call: Call, room: Room<Fut>, current: Current, name: Rc<MethodName>)
-where
+pub(super) fn spawn<Fut>(
+    mut call: Call,
+    room: Room<Fut>,
+    rooms: Rooms<Fut>,
+    current: Current,
+    name: Rc<MethodName>,
+) where
     Fut: Future<Output = Result<Outcome, Status>> + 'static,
 {
     let link = call.link().clone();
@@ -130,7 +135,7 @@ where
         None => link.with(|state| state.keep(call.key, call.deadline_ms, 1)),
     };
     call.place = Some(place);
-    let task = spawn_local(Served { room, call: Some(call), current, name });
+    let task = spawn_local(Served { room: Some(room), rooms, call: Some(call), current, name });
     link.with(|state| match state.slots.get_mut(place) {
         Some(slot) => slot.set_task(task),
         None => task.abort(),
@@ -139,7 +144,9 @@ where
 
 /// A handler as a task.
 struct Served<Fut> {
-    room: Room<Fut>,
+    /// `None` once the handler has ended.
+    room: Option<Room<Fut>>,
+    rooms: Rooms<Fut>,
     call: Option<Call>,
     current: Current,
     name: Rc<MethodName>,
@@ -155,22 +162,27 @@ where
         let this = &mut *self;
         let entered = this.current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let polled = poll(&mut this.room, context);
+            let room = this.room.as_mut()?;
+            let polled = poll(room, context);
             if polled.is_ready() {
                 // What it holds is let go before the call is answered.
-                this.room.set(None);
+                room.set(None);
             }
-            polled
+            Some(polled)
         }));
         drop(entered);
         let outcome = match polled {
-            Ok(Poll::Pending) => {
+            Ok(Some(Poll::Pending)) => {
                 if let Some(Call { place: Some(place), connection, .. }) = &this.call {
                     connection.link.release_held(*place);
                 }
                 return Poll::Pending;
             }
-            Ok(Poll::Ready(outcome)) => outcome,
+            Ok(Some(Poll::Ready(outcome))) => {
+                this.room.take().into_iter().for_each(|room| this.rooms.give(room));
+                outcome
+            }
+            Ok(None) => Err(Status::internal("the handler has ended")),
             Err(panic) => Err(panicked(&*panic, &this.name)),
         };
         if let Some(call) = this.call.take() {
