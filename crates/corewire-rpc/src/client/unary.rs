@@ -16,6 +16,7 @@ use super::discovered::FlightId;
 use super::repeat;
 use super::start::{Begun, Plan, Wait};
 use super::{Channel, tell};
+use crate::current::Current;
 use crate::link::with_link;
 use crate::message::Message;
 use crate::metadata::Metadata;
@@ -162,13 +163,17 @@ impl<'a, Resp> Unary<'a, Resp> {
         let plan = self.plan.take().ok_or_else(Status::closed)?.into_owned();
         let channel = self.channel.clone();
         let (mut sender, receiver) = oneshot::channel();
+        let current = Current::get().elsewhere();
         let began = self.channel.worker().run(move || {
             drop(spawn_local(async move {
                 let mut call = std::pin::pin!(repeat::call(&channel, plan));
-                let result = poll_fn(|context| match call.as_mut().poll(context) {
-                    Poll::Ready(result) => Poll::Ready(Some(result)),
-                    // Nobody waits any more: the call is dropped, and so given up.
-                    Poll::Pending => sender.poll_canceled(context).map(|()| None),
+                let result = poll_fn(|context| {
+                    let _entered = current.enter();
+                    match call.as_mut().poll(context) {
+                        Poll::Ready(result) => Poll::Ready(Some(result)),
+                        // Nobody waits any more: the call is dropped, and so given up.
+                        Poll::Pending => sender.poll_canceled(context).map(|()| None),
+                    }
                 });
                 if let Some(result) = result.await {
                     // Given up in the last moment.

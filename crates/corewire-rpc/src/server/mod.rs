@@ -64,7 +64,6 @@ pub struct RpcServer {
     settings: Settings,
     call_timeout: Option<Duration>,
     half_close_timeout: Duration,
-    high_water: usize,
     gauges: ServerGauges,
     registrations: Registrations,
 }
@@ -79,7 +78,6 @@ impl RpcServer {
             settings: Settings::default(),
             call_timeout: None,
             half_close_timeout: HALF_CLOSE_TIMEOUT,
-            high_water: 256 * 1024,
             gauges: ServerGauges::new(),
             registrations: Registrations::default(),
         }
@@ -165,7 +163,6 @@ impl RpcServer {
     /// more is read from its client, and sinks wait.
     pub fn water_marks(mut self, low: usize, high: usize) -> Self {
         self.net = self.net.water_marks(low, high);
-        self.high_water = high;
         self
     }
 
@@ -189,8 +186,7 @@ impl RpcServer {
         self.net(|net| net.runtime(builder))
     }
 
-    /// Changes the settings of the server below: placement, connections, idle timeout, sockets. Water marks are set by
-    /// [`water_marks`](Self::water_marks).
+    /// Changes the settings of the server below: placement, connections, idle timeout, sockets.
     pub fn net(mut self, change: impl FnOnce(NetServer) -> NetServer) -> Self {
         self.net = change(self.net);
         self
@@ -243,7 +239,7 @@ impl RpcServer {
             settings: self.settings,
             call_timeout: self.call_timeout,
             half_close_timeout: self.half_close_timeout,
-            high_water: self.high_water,
+            high_water: self.net.connection_settings().high_water,
         });
         Ok(self.net.protocol(move || Endpoint::new(plan.clone())))
     }

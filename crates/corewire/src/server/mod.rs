@@ -233,6 +233,11 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
+    /// The limits and times of a session's connection, as they are set so far.
+    pub const fn connection_settings(&self) -> &ConnectionOptions {
+        &self.settings.connection
+    }
+
     /// Options of accepted sockets.
     pub fn stream_options(mut self, options: StreamOptions) -> Self {
         self.settings.stream = options;
