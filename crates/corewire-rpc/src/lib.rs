@@ -40,6 +40,7 @@ mod forward;
 mod gauges;
 mod handle;
 mod interceptor;
+mod limits;
 mod link;
 mod message;
 mod metadata;

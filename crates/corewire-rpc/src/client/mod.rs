@@ -291,7 +291,7 @@ impl ChannelBuilder {
 
     /// Connections that calls are spread over; default 1.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.settings.pool = connections.max(1);
+        self.settings.pool = connections;
         self
     }
 
@@ -380,9 +380,10 @@ impl ChannelBuilder {
     /// Makes the channel. It connects when it is first used.
     ///
     /// # Errors
-    /// A URI is wrong, the key that it names cannot be read, or no worker can be had.
+    /// A URI or a setting is wrong, the key that the URI names cannot be read, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let Self { mut settings, uris } = self;
+        settings.check()?;
         settings.kcp = settings.kcp.answer_timeout(settings.connect_timeout);
         for uri in uris {
             let uri = NetUri::parse(&uri)?;

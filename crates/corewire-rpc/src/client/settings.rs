@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewire::{NetUri, kcp};
+use corewire::{NetUri, SettingError, kcp};
 use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
 use corewire_runtime::{ConnectionOptions, WorkerHandle};
 
 use crate::interceptor::ClientInterceptor;
+use crate::limits;
 
 /// When calls that are marked idempotent are made again. A retry needs a token of the budget; each success gives a
 /// part of one back, so that retries stay a share of all calls.
@@ -90,6 +91,31 @@ impl Settings {
             kcp: kcp::ClientOptions::default(),
             worker: None,
         }
+    }
+}
+
+impl Settings {
+    /// Refuses settings with which no call could ever succeed.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        limits::check(&self.protocol)?;
+        self.connection.check()?;
+        SettingError::if_zero("the number of connections", self.pool)?;
+        SettingError::if_zero("the connect timeout", self.connect_timeout)?;
+        SettingError::if_zero("the time of a call", self.timeout)?;
+        if let Some(every) = self.keep_alive {
+            SettingError::if_zero("the time before a keep-alive ping", every)?;
+            SettingError::if_zero("the time for the answer to a ping", self.keep_alive_timeout)?;
+        }
+        let (initial, max) = self.backoff;
+        if max.is_zero() || max < initial {
+            let allowed = format!("more than 0, and at least the first, {initial:?}");
+            return Err(SettingError::new(
+                "the longest wait before a reconnect",
+                format!("{max:?}"),
+                allowed,
+            ));
+        }
+        self.retry.map_or(Ok(()), |retry| SettingError::if_zero("the attempts of a retry", retry.attempts))
     }
 }
 

@@ -40,6 +40,7 @@ where
     C: Codec,
     H: Handler,
 {
+    settings.check()?;
     settings.datagram.answer_timeout = settings.connect_timeout;
     if let (None, Some(source)) = (&settings.datagram.key, settings.uri.key_source()) {
         settings.datagram.key = Some(source.load()?);

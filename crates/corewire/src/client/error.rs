@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::codec::EncodeError;
-use corewire_runtime::BuildError;
+use corewire_runtime::{BuildError, SettingError};
 
 use crate::kcp::KeyError;
 use crate::uri::{Scheme, UriError};
@@ -39,6 +39,9 @@ pub enum ConnectError {
         /// The connect timeout.
         timeout: Duration,
     },
+    /// Nothing could ever work with this setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// No worker can be had.
     #[error(transparent)]
     Runtime(#[from] BuildError),

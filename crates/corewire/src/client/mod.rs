@@ -94,7 +94,7 @@ impl<C, H> ClientBuilder<C, H> {
     /// Keeps frames that are no replies, this many at the most, for [`NetClient::recv`]. When they are not taken the
     /// server is held back, replies included. Without it, and without a handler, they are dropped.
     pub fn inbox(mut self, messages: usize) -> Self {
-        self.settings.inbox = Some(messages.max(1));
+        self.settings.inbox = Some(messages);
         self
     }
 

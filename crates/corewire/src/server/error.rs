@@ -2,7 +2,7 @@
 
 use std::io;
 
-use corewire_runtime::{BuildError, SpawnError};
+use corewire_runtime::{BuildError, SettingError, SpawnError};
 
 use crate::kcp::KeyError;
 use crate::uri::{Scheme, UriError};
@@ -28,6 +28,9 @@ pub enum ServerError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Nothing could ever work with this setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The workers could not be started.
     #[error(transparent)]
     Runtime(#[from] BuildError),

@@ -243,6 +243,11 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
+    /// The limits and times of a session's connection, as they are set so far.
+    pub const fn connection_settings(&self) -> &ConnectionOptions {
+        &self.settings.connection
+    }
+
     /// Options of accepted sockets.
     pub fn stream_options(mut self, options: StreamOptions) -> Self {
         self.settings.stream = options;
@@ -279,7 +284,7 @@ where
     /// Starts workers of its own and listens. Dropping the handle stops the server at once.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, or the workers cannot be started.
+    /// The URI or a setting is wrong, the address cannot be had, or the workers cannot be started.
     pub fn start(self) -> Result<ServerHandle, ServerError> {
         let (codec, handler) = (self.codec, self.handler);
         self.settings.start(framed(codec, handler))
@@ -288,7 +293,7 @@ where
     /// Listens on the workers of a runtime that exists.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, or the workers have stopped.
+    /// The URI or a setting is wrong, the address cannot be had, or the workers have stopped.
     pub fn start_on(self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
         let (codec, handler) = (self.codec, self.handler);
         self.settings.start_on(runtime, framed(codec, handler))
@@ -320,6 +325,7 @@ impl Settings {
         mut self,
         make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {
+        self.check()?;
         let address = self.parse_address()?;
         let mut builder = self.runtime.clone();
         if let Some(size) = self.receive_block_size {
@@ -336,6 +342,7 @@ impl Settings {
         runtime: &Handle,
         make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {
+        self.check()?;
         let address = self.parse_address()?;
         listen::start(address, self, runtime, make)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corewire_driver::net::StreamOptions;
-use corewire_runtime::{Builder, ConnectionOptions, Runtime};
+use corewire_runtime::{Builder, ConnectionOptions, Runtime, SettingError};
 
 use super::error::ServerError;
 use super::sessions::Sessions;
@@ -109,6 +109,21 @@ impl Settings {
             stats_line: None,
             shutdown_deadline: Duration::from_secs(10),
         }
+    }
+
+    /// Refuses settings with which no connection could ever be served.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        self.connection.check()?;
+        SettingError::if_zero("the most connections", self.max_connections)?;
+        SettingError::if_zero("the most UDP and KCP sessions", self.datagram.sessions_max)?;
+        if let Some(timeout) = self.datagram.idle_timeout {
+            SettingError::if_zero("the idle timeout of UDP sessions", timeout)?;
+        }
+        if self.backlog < 1 {
+            return Err(SettingError::new("the backlog", self.backlog, "1 or more"));
+        }
+        let line = self.stats_line.as_ref();
+        line.map_or(Ok(()), |line| SettingError::if_zero("the period of the statistics line", line.period))
     }
 
     /// Resolves the address and reads the key that it names; blocks while a name is looked up.
