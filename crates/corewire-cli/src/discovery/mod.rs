@@ -95,7 +95,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
 }
 
 fn print(row: &DiscoveryRow) {
-    println!("{:34} {:>10.3} M op/s", row.workload, row.ops_per_s / 1e6);
+    let (rate, unit) =
+        if row.ops_per_s < 1e6 { (row.ops_per_s / 1e3, "k") } else { (row.ops_per_s / 1e6, "M") };
+    println!("{:46} {rate:>9.3} {unit} op/s", row.workload);
     if row.registered > 0 {
         println!(
             "    registered {}  discovered {}  deregistered {}  errors {}",
