@@ -58,7 +58,8 @@ pub(crate) enum ServeKind {
     Sink,
     /// Send datagrams back: `echo`, but over UDP unless --listen says otherwise
     UdpEcho,
-    /// Count datagrams: `sink`, but over UDP unless --listen says otherwise
+    /// Count datagrams, over UDP unless --listen says otherwise, and tell each peer the count (8 bytes, little-endian) once
+    /// in 1024
     UdpSink,
     /// The services of galay's RPC benchmarks: `BenchEchoService/echo` and `EchoService/echo` in all four modes, and the
     /// stream route `StreamBenchService/echo`; both versions of the protocol
@@ -160,7 +161,7 @@ pub(crate) enum LoadKind {
     LengthField,
     /// Datagrams, sent again when they come back; what does not come back is counted as lost
     Udp,
-    /// Datagrams one way
+    /// Datagrams one way: at most 8192 more than the server says it has received, if it says so (`serve udp-sink`)
     UdpSend,
     /// RPC calls of `BenchEchoService/echo`; --size is the payload
     Rpc,
@@ -209,7 +210,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "URI", default_value = "tcp://127.0.0.1:7777")]
     pub(crate) target: String,
     /// Connections
-    #[arg(long, value_name = "N", default_value = "64", value_parser = count)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = count, visible_alias = "clients")]
     pub(crate) connections: usize,
     /// Messages in flight per connection (echo, standard, length-field)
     #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
@@ -220,6 +221,9 @@ pub(crate) struct LoadArgs {
     /// Stop after this many messages in all; none is warm-up
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "duration")]
     pub(crate) packets: Option<usize>,
+    /// Stop after this many messages of each connection
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["duration", "packets"])]
+    pub(crate) messages: Option<usize>,
     /// Measure for this long, such as 10 or 500ms
     #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
     pub(crate) duration: Duration,
@@ -262,6 +266,13 @@ pub(crate) struct LoadArgs {
     /// Take control lines on standard input
     #[arg(long, hide = true)]
     pub(crate) control: bool,
+}
+
+impl LoadArgs {
+    /// Messages of all connections after which to stop.
+    pub(crate) fn packets_in_all(&self) -> Option<usize> {
+        self.packets.or(self.messages.map(|each| each.saturating_mul(self.connections)))
+    }
 }
 
 /// Options of `corewire call`.
@@ -318,6 +329,8 @@ pub(crate) enum BenchKind {
     /// Registering, discovering and deregistering services, and look-ups beside changes; in this process, or with
     /// --registry in one elsewhere
     Discovery,
+    /// KCP beside TCP over a path that loses and delays: goodput, and latency of messages; many sessions on one port
+    Kcp,
 }
 
 /// Which driver or drivers `corewire bench` measures.
@@ -455,6 +468,9 @@ pub(crate) struct LimitServeArgs {
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,
+    /// Bytes of a datagram
+    #[arg(long, default_value = "32", value_parser = count)]
+    pub(crate) size: usize,
     /// The core to bind to
     #[arg(long, value_parser = cpus, default_value = "0")]
     pub(crate) cpus: Cpus,

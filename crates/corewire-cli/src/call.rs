@@ -188,17 +188,19 @@ mod tests {
 
     #[test]
     fn every_mode_and_version_reaches_a_server() {
-        let server = corewire_rpc::RpcServer::bind("tcp://127.0.0.1:0")
-            .service(crate::serve::rpc_echo("EchoService"))
-            .workers(1)
-            .start()
-            .unwrap();
-        for mode in ["unary", "client-stream", "server-stream", "bidi"] {
-            for wire in ["1", "2"] {
-                let mut args = parse(&["--data", "hello", "--mode", mode, "--wire", wire]);
-                args.uri = server.uri().to_owned();
-                args.method = Some("EchoService/echo".to_owned());
-                call(&args).unwrap();
+        for scheme in ["tcp", "kcp"] {
+            let server = corewire_rpc::RpcServer::bind(format!("{scheme}://127.0.0.1:0"))
+                .service(crate::serve::rpc_echo("EchoService"))
+                .workers(1)
+                .start()
+                .unwrap();
+            for mode in ["unary", "client-stream", "server-stream", "bidi"] {
+                for wire in ["1", "2"] {
+                    let mut args = parse(&["--data", "hello", "--mode", mode, "--wire", wire]);
+                    args.uri = server.uri().to_owned();
+                    args.method = Some("EchoService/echo".to_owned());
+                    call(&args).unwrap();
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ mod control;
 mod discovery;
 mod failure;
 mod heap;
+mod kcp;
 #[cfg_attr(not(target_os = "linux"), path = "limit_elsewhere.rs")]
 mod limit;
 mod lists;
@@ -50,6 +51,7 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
     match command {
         None => bench::bench(&BenchArgs::quick_suite()),
         Some(Command::Bench(args)) if args.kind == BenchKind::Discovery => discovery::bench(&args),
+        Some(Command::Bench(args)) if args.kind == BenchKind::Kcp => kcp::bench(&args),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Registry(command)) => registry::run(&command).map(|()| true),
         Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),

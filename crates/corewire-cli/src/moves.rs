@@ -21,12 +21,14 @@ pub(crate) struct Exchange {
 /// The exchanges of a connection.
 ///
 /// Either messages without end, or rounds: an opening, a number of messages, a closing. Written `87:65`, or
-/// `42:16,16x144:144,16:16`.
+/// `42:16,16x144:144,16:16`, with `42:16!` where messages wait for what comes back for the opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moves {
     opening: Exchange,
     message: Exchange,
     closing: Exchange,
+    /// The first message of a round goes when the opening is answered.
+    waits: bool,
     /// Messages of a round; as many as there can be where there are no rounds.
     messages: u64,
 }
@@ -36,7 +38,7 @@ impl Moves {
     pub(crate) const fn endless(there: u64, back: u64) -> Self {
         const NOTHING: Exchange = Exchange { there: 0, back: 0 };
         let message = Exchange { there, back };
-        Self { opening: NOTHING, message, closing: NOTHING, messages: u64::MAX }
+        Self { opening: NOTHING, message, closing: NOTHING, waits: false, messages: u64::MAX }
     }
 
     /// Calls of `BenchEchoService/echo`, alike in every mode and version: one frame there and one back.
@@ -44,12 +46,14 @@ impl Moves {
         Self::endless(payload + CALL_THERE, payload + CALL_BACK)
     }
 
-    /// Streams on `StreamBenchService/echo`: INIT and ACK, then the frames, then END and END.
-    pub(crate) const fn streams(payload: u64, frames: u64) -> Self {
+    /// Streams on `StreamBenchService/echo`: INIT and ACK, then the frames, then END and END. In version 1 a client
+    /// sends no frame before the ACK.
+    pub(crate) const fn streams(payload: u64, frames: u64, wire: u8) -> Self {
         Self {
             opening: Exchange { there: FRAME + ROUTE, back: FRAME },
             message: Exchange { there: payload + FRAME, back: payload + FRAME },
             closing: Exchange { there: FRAME, back: FRAME },
+            waits: wire == 1,
             messages: frames,
         }
     }
@@ -66,6 +70,12 @@ impl Moves {
             self.message.there as f64 + share(self.opening.there + self.closing.there),
             self.message.back as f64 + share(self.opening.back + self.closing.back),
         )
+    }
+
+    /// Whether messages may be sent after so many bytes back in a round.
+    #[inline]
+    pub(crate) fn is_open(&self, back: u64) -> bool {
+        !self.waits || back >= self.opening.back
     }
 
     /// What is due back after so many bytes, counted from the connection's first.
@@ -101,12 +111,13 @@ impl Moves {
 
 impl fmt::Display for Moves {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { opening, message, closing, .. } = self;
+        let Self { opening, message, closing, waits, .. } = self;
+        let waits = if *waits { "!" } else { "" };
         match self.round() {
             None => write!(f, "{}:{}", message.there, message.back),
             Some(messages) => write!(
                 f,
-                "{}:{},{messages}x{}:{},{}:{}",
+                "{}:{}{waits},{messages}x{}:{},{}:{}",
                 opening.there, opening.back, message.there, message.back, closing.there, closing.back
             ),
         }
@@ -128,8 +139,10 @@ pub(crate) fn moves(text: &str) -> Result<Moves, String> {
         }
         [opening, messages, closing] => {
             let (count, message) = messages.split_once('x').ok_or_else(bad)?;
+            let waits = opening.ends_with('!');
             Moves {
-                opening: exchange(opening)?,
+                opening: exchange(opening.trim_end_matches('!'))?,
+                waits,
                 message: exchange(message)?,
                 closing: exchange(closing)?,
                 messages: number(count)?,
@@ -149,11 +162,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        for written in [Moves::endless(1, 7), Moves::calls(47), Moves::streams(128, 16)] {
+        for written in
+            [Moves::endless(1, 7), Moves::calls(47), Moves::streams(128, 16, 1), Moves::streams(1, 2, 2)]
+        {
             assert_eq!(moves(&written.to_string()).unwrap(), written);
         }
         assert_eq!(Moves::calls(47).to_string(), "87:65");
-        assert_eq!(Moves::streams(128, 16).to_string(), "42:16,16x144:144,16:16");
+        assert_eq!(Moves::streams(128, 16, 1).to_string(), "42:16!,16x144:144,16:16");
+        assert_eq!(Moves::streams(128, 16, 2).to_string(), "42:16,16x144:144,16:16");
     }
 
     #[test]
@@ -182,6 +198,6 @@ mod tests {
     #[test]
     fn messages_share_the_opening_and_the_closing() {
         assert_eq!(Moves::calls(47).per_message(), (87.0, 65.0));
-        assert_eq!(Moves::streams(128, 16).per_message(), (2362.0 / 16.0, 2336.0 / 16.0));
+        assert_eq!(Moves::streams(128, 16, 1).per_message(), (2362.0 / 16.0, 2336.0 / 16.0));
     }
 }

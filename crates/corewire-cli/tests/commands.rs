@@ -19,13 +19,16 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(COREWIRE)
-            .arg("serve")
-            .args(arguments)
-            .args(["--listen", "tcp://127.0.0.1:0", "--threads", "1"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let listen = if arguments[0].starts_with("udp") { "udp://127.0.0.1:0" } else { "tcp://127.0.0.1:0" };
+        let mut all = vec!["serve"];
+        all.extend(arguments);
+        all.extend(["--listen", listen, "--threads", "1"]);
+        Self::run(&all)
+    }
+
+    /// A command that says where it listens and goes on until a signal.
+    fn run(arguments: &[&str]) -> Self {
+        let mut child = Command::new(COREWIRE).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
@@ -126,6 +129,53 @@ fn each_driver_can_be_asked_for() {
         let load = ["echo", "--connections", "2", "--driver", driver, "--packets", "5000"];
         row(&format!("driver-{driver}"), &["echo", "--driver", driver], &load);
     }
+}
+
+#[test]
+fn datagrams_of_the_report_all_come_back() {
+    for (name, plain) in [("udp", false), ("udp-plain", true)] {
+        let plain = if plain { &["--no-offload"][..] } else { &[] };
+        let serve = [&["udp-echo"], plain].concat();
+        let load = ["udp", "--clients", "100", "--messages", "50", "--size", "1024"];
+        let row = row(name, &serve, &[&load, plain].concat());
+        assert_eq!((&row["datagrams_sent"], &row["datagrams_lost"]), (&5000.into(), &0.into()));
+    }
+}
+
+#[test]
+fn datagrams_one_way_are_counted_to_the_last() {
+    row("udp-send", &["udp-sink"], &["udp-send", "--connections", "2", "--packets", "5000"]);
+}
+
+#[test]
+fn datagrams_that_a_proxy_loses_are_counted_as_lost() {
+    let server = Server::start(&["udp-echo"]);
+    let target = server.uri.strip_prefix("udp://").unwrap();
+    let path =
+        ["proxy", "udp", "--listen", "127.0.0.1:0", "--target", target, "--loss", "20%", "--seed", "3"];
+    let proxy = Server::run(&path);
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lossy.json");
+    let json = json.to_str().unwrap();
+    let output = load(&[
+        "udp",
+        "--target",
+        &proxy.uri,
+        "--clients",
+        "10",
+        "--window",
+        "8",
+        "--messages",
+        "20",
+        "--json",
+        json,
+    ]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let row: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(row[0]["datagrams_sent"], 200);
+    let lost = row[0]["datagrams_lost"].as_u64().unwrap();
+    // 0.8² come back.
+    assert!((40..110).contains(&lost), "{lost} of 200 at 20 % each way");
+    assert!(text(&output.stdout).contains(&format!("{lost} did not come back")), "{}", text(&output.stdout));
 }
 
 #[test]

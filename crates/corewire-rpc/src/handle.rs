@@ -60,16 +60,20 @@ impl Handle {
         });
     }
 
-    /// Polls on the link's worker until it is ready, in a task there.
+    /// Polls on the link's worker until it is ready or given up, in a task there. Give it up before the handle: once the
+    /// slot is given back, its place may be that of another call.
     pub(crate) fn away<T: Send + 'static>(
         &self,
         mut poll: impl FnMut(&Rc<Link>, usize, &mut Context<'_>) -> Poll<T> + Send + 'static,
     ) -> Away<T> {
-        let (sender, receiver) = oneshot::channel();
+        let (mut sender, receiver) = oneshot::channel();
         let (link, place) = (self.link, self.place);
         let _ = self.home.run(move || {
             drop(spawn_local(async move {
                 let polled = std::future::poll_fn(|context| {
+                    if sender.poll_canceled(context).is_ready() {
+                        return Poll::Ready(None);
+                    }
                     // A link that is gone drops the sender, which says so.
                     with_link(link, |link| poll(link, place, context).map(Some)).unwrap_or(Poll::Ready(None))
                 });
@@ -88,8 +92,10 @@ impl Handle {
             link.with(|state| {
                 let Some(slot) = state.slots.get_mut(place).filter(|slot| slot.is_live) else { return };
                 let key = slot.key;
-                slot.is_lost(Status::new(code, reason));
-                let _ = state.machine.cancel(key, code, reason, &mut state.out);
+                // A call of which both halves have ended is over: there is nothing to cancel, and nobody to tell.
+                if state.machine.cancel(key, code, reason, &mut state.out).is_ok() {
+                    slot.is_lost(Status::new(code, reason));
+                }
             });
         });
     }

@@ -256,7 +256,13 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
     let mut common = vec!["--listen", listen, "--control", "--cpus", &cpu];
     common.extend(cell.workload.is_plain().then_some("--no-offload"));
     match side {
-        Side::Limit => with_moves(strings(&["limit-serve", kind], &common), cell),
+        Side::Limit => {
+            let mut arguments = with_moves(strings(&["limit-serve", kind], &common), cell);
+            if cell.workload.is_udp() {
+                arguments.extend(["--size".to_owned(), cell.size.to_string()]);
+            }
+            arguments
+        }
         Side::Ours(driver) if cell.workload.is_rpc() => {
             strings(&["serve", "rpc", "--driver", driver.name(), "--threads", "1"], &common)
         }

@@ -7,7 +7,7 @@ mod plan;
 mod reports;
 mod row;
 mod stats;
-mod table;
+pub(crate) mod table;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -112,6 +112,11 @@ fn present(args: &BenchArgs, mut rows: Vec<Row>) -> Result<bool, Failure> {
 
 /// Writes rows as one JSON array.
 pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<(), Failure> {
+    write_rows(path, rows)
+}
+
+/// Writes rows of any kind as one JSON array.
+pub(crate) fn write_rows(path: &Path, rows: &[impl serde::Serialize]) -> Result<(), Failure> {
     let mut text =
         serde_json::to_string_pretty(rows).map_err(Failure::io("cannot write the rows as JSON"))?;
     text.push('\n');

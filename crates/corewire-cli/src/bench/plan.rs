@@ -117,7 +117,7 @@ impl Cell {
         let size = self.size as u64;
         match self.workload {
             Workload::Rpc(..) => Moves::calls(size),
-            Workload::Stream(_) | Workload::ManyStreams(_) => Moves::streams(size, FRAMES as u64),
+            Workload::Stream(wire) | Workload::ManyStreams(wire) => Moves::streams(size, FRAMES as u64, wire),
             _ => Moves::endless(size, size),
         }
     }
@@ -176,6 +176,7 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Udp => &[Workload::UdpPlain, Workload::Udp, Workload::UdpSendPlain, Workload::UdpSend],
         BenchKind::Rpc => &RPC,
         BenchKind::Stream => &STREAM,
+        BenchKind::Kcp => &[],
         BenchKind::All => {
             &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Standard, Workload::LengthField]
         }

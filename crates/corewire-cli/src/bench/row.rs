@@ -69,6 +69,12 @@ pub(crate) struct Row {
     pub(crate) share_of_limit: Option<f64>,
     pub(crate) share_of_limit_min: Option<f64>,
     pub(crate) share_of_limit_max: Option<f64>,
+    /// Datagrams that a load sent, warm-up included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) datagrams_sent: Option<u64>,
+    /// Those of them that did not come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) datagrams_lost: Option<u64>,
     /// The number of the report whose figure follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report: Option<&'static str>,

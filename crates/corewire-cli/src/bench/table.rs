@@ -19,6 +19,12 @@ pub(crate) fn results(rows: &[Row]) -> String {
             lines.push(Line::Title(workload.to_owned()));
         }
         lines.push(Line::Cells(cells(row)));
+        if let (Some(sent), Some(lost)) = (row.datagrams_sent, row.datagrams_lost) {
+            let share = 100.0 * lost as f64 / sent.max(1) as f64;
+            lines.push(Line::Title(format!(
+                "  {sent} datagrams sent, {lost} did not come back ({share:.2} %)"
+            )));
+        }
         if row.errors > 0 {
             let story = row.first_error.as_deref().unwrap_or("no story");
             lines.push(Line::Title(format!("  ^ NOT VALID: {} errors, the first: {story}", row.errors)));
@@ -68,7 +74,8 @@ pub(crate) fn reports(rows: &[Row]) -> String {
     text
 }
 
-pub(super) enum Line {
+/// A line of a table.
+pub(crate) enum Line {
     Title(String),
     Cells(Vec<String>),
 }
@@ -96,7 +103,7 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// The first column to the left, the others to the right, as wide as their widest cell.
-pub(super) fn print(lines: &[Line]) -> String {
+pub(crate) fn print(lines: &[Line]) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for line in lines {
         let Line::Cells(cells) = line else { continue };
@@ -133,7 +140,7 @@ pub(super) fn rate(value: f64) -> String {
 }
 
 /// A plain number with about three digits, whole from 100 on; `0` only for nothing at all.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value {
         0.0 => "0".into(),
         v if v.abs() < 0.005 => "<.01".into(),

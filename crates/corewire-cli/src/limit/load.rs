@@ -267,13 +267,13 @@ impl Load {
         traffic.recv_calls.add(1);
         traffic.recv_bytes.add(received as u64);
         traffic.messages.add(arrived.messages);
-        if arrived.messages == 0 && !arrived.is_idle {
+        let has_rounds = connection.rounds.has_rounds();
+        if arrived.messages == 0 && !arrived.is_idle && !has_rounds {
             return Ok(());
         }
         if let Some(nanoseconds) = connection.probe.received(connection.back, system::monotonic_ns) {
             self.latency.saturating_record(nanoseconds);
         }
-        let has_rounds = connection.rounds.has_rounds();
         if has_rounds && arrived.is_idle {
             let took = system::monotonic_ns().saturating_sub(connection.round_begun_ns);
             self.rounds_latency.saturating_record(took);

@@ -36,7 +36,8 @@ impl Rounds {
     /// Messages and bytes that the window allows more.
     #[inline]
     pub(super) fn take(&mut self) -> (u64, u64) {
-        let sent = self.back.saturating_add(self.window).min(self.moves.round().unwrap_or(u64::MAX));
+        let window = if self.moves.is_open(self.received) { self.window } else { 0 };
+        let sent = self.back.saturating_add(window).min(self.moves.round().unwrap_or(u64::MAX));
         let allowed = self.moves.there_by(sent);
         let more = (sent - self.sent, allowed - self.allowed);
         (self.sent, self.allowed) = (sent, allowed);
@@ -87,9 +88,23 @@ mod tests {
     }
 
     #[test]
+    fn messages_wait_for_the_opening_where_it_is_told() {
+        let mut rounds = Rounds::new(moves("5:1!,3x10:7,4:2").unwrap(), 2);
+        for _ in 0..2 {
+            assert_eq!(rounds.take(), (0, 5));
+            assert_eq!(rounds.take(), (0, 0));
+            assert_eq!(rounds.arrived(1), Arrived { messages: 0, is_idle: false });
+            assert_eq!(rounds.take(), (2, 20));
+            assert_eq!(rounds.arrived(14), Arrived { messages: 2, is_idle: false });
+            assert_eq!(rounds.take(), (1, 14));
+            assert_eq!(rounds.arrived(9), Arrived { messages: 1, is_idle: true });
+        }
+    }
+
+    #[test]
     fn both_ends_agree_about_every_byte_wherever_the_stream_is_cut() {
-        for cut in 1..40 {
-            let (rounds, mut there, mut back) = (moves("5:1,3x10:7,4:2").unwrap(), 0, 0);
+        for (cut, written) in (1..40).flat_map(|cut| [(cut, "5:1,3x10:7,4:2"), (cut, "5:1!,3x10:7,4:2")]) {
+            let (rounds, mut there, mut back) = (moves(written).unwrap(), 0, 0);
             let mut load = Rounds::new(rounds, 2);
             for _ in 0..3 {
                 let mut is_idle = false;

@@ -29,7 +29,7 @@ pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     if args.control {
         return by_control(crew).map(|()| true);
     }
-    let length = match args.packets {
+    let length = match args.packets_in_all() {
         Some(_) => Length::Messages,
         None => Length::Clock { warmup: args.warmup, duration: args.duration },
     };
@@ -73,7 +73,7 @@ fn moves(args: &LoadArgs) -> Moves {
     let size = args.size as u64;
     match args.kind {
         LoadKind::Rpc => Moves::calls(size),
-        LoadKind::Stream => Moves::streams(size, args.frames as u64),
+        LoadKind::Stream => Moves::streams(size, args.frames as u64, args.wire),
         _ => Moves::endless(size, size),
     }
 }
@@ -114,6 +114,8 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
     };
     let msgs_per_s = per(messages, seconds);
     let heap = per((after.heap_bytes - before.heap_bytes) as f64, messages);
+    let datagrams = |bytes: u64| (args.kind == LoadKind::Udp).then(|| bytes.div_ceil(args.size as u64));
+    let totals = report.totals;
     let workload = match (args.kind, args.batch, args.window) {
         (LoadKind::Receive, 1, _) => "receive/single",
         (LoadKind::Receive, ..) => "receive/batch",
@@ -144,7 +146,9 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         client_cpu_ns_per_msg: per((after.cpu_ns - before.cpu_ns) as f64, messages),
         heap_bytes_per_msg: heap,
         client_heap_bytes_per_msg: heap,
-        errors: report.totals.errors,
+        errors: totals.errors,
+        datagrams_sent: datagrams(totals.sent_bytes),
+        datagrams_lost: datagrams(totals.sent_bytes.saturating_sub(totals.recv_bytes)),
         first_error: report.first_error,
         ..Row::default()
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use corewire::{CloseReason, NetClient, Session};
-use corewire_rpc::Channel;
+use corewire_rpc::{Bytes, Channel};
 
 use super::echo::Lane;
 use super::tally::Tally;
@@ -25,6 +25,8 @@ pub(crate) struct Station {
     pub(crate) pattern: RefCell<Pattern>,
     /// What calls say.
     pub(crate) messages: Rc<[Vec<u8>]>,
+    /// What RPC calls say.
+    pub(crate) payloads: Rc<[Bytes]>,
     thread: usize,
     latency: RefCell<Latency>,
     streams: RefCell<Latency>,
@@ -48,12 +50,17 @@ impl Station {
             LoadKind::Receive | LoadKind::Echo | LoadKind::Udp | LoadKind::UdpSend => Rc::default(),
             LoadKind::Rpc | LoadKind::Stream => Rc::default(),
         };
+        let payloads = match args.kind {
+            LoadKind::Rpc | LoadKind::Stream => rpc::payloads(args.window, payload),
+            _ => Rc::default(),
+        };
         let pattern = Pattern::for_window(payload, args.window);
         let station = Rc::new(Self {
             args,
             shared,
             pattern: RefCell::new(pattern),
             messages,
+            payloads,
             thread,
             latency: RefCell::new(latency()),
             streams: RefCell::new(latency()),
@@ -184,7 +191,7 @@ impl Station {
     /// The share of `--packets` of one of all connections.
     pub(crate) fn budget(&self, connection: usize) -> Option<u64> {
         self.args
-            .packets
+            .packets_in_all()
             .map(|packets| share(packets as u64, self.args.connections as u64, connection as u64))
     }
 }

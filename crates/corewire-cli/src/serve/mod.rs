@@ -18,6 +18,7 @@ use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
 use crate::control::{Snapshot, attend_server};
 use crate::failure::Failure;
 use crate::system;
+use crate::udp::credit::Received;
 #[cfg(test)]
 pub(crate) use rpc::echo as rpc_echo;
 
@@ -60,7 +61,8 @@ fn start<C: Codec>(
     let server = settings(args, NetServer::bind(address(args)).codec(codec));
     match args.kind {
         ServeKind::Echo | ServeKind::UdpEcho => server.handler(|| Echo).start(),
-        ServeKind::Sink | ServeKind::UdpSink => server.handler(|| Sink).start(),
+        ServeKind::Sink => server.handler(|| Sink).start(),
+        ServeKind::UdpSink => server.handler(DatagramSink::default).start(),
         ServeKind::Rpc => unreachable!("it has no codec"),
     }
     .map_err(|error| Failure::Library(error.to_string()))
@@ -126,6 +128,23 @@ impl Handler for Sink {
     #[inline]
     fn on_frame(&mut self, _: &Session, _: Frame<'_>) {}
 }
+
+/// Takes each datagram, and tells the peer now and then how many came.
+#[derive(Default)]
+struct DatagramSink {
+    received: Received,
+}
+
+impl Handler for DatagramSink {
+    #[inline]
+    fn on_frame(&mut self, session: &Session, _: Frame<'_>) {
+        if let Some(count) = self.received.add(1) {
+            // One that is lost is made up for by the next.
+            let _ = session.send(&count);
+        }
+    }
+}
+
 /// The library's name for a driver.
 pub(crate) fn driver_kind(driver: Driver) -> DriverKind {
     match driver {

@@ -37,7 +37,8 @@ impl ClientConnection {
     fn new(channel: &Rc<LocalChannel>, seat: usize) -> Rc<Self> {
         let settings = &channel.settings;
         let machine = Machine::client(settings.version, settings.protocol);
-        let link = Link::new(channel.home.clone(), machine, settings.connection.high_water, false);
+        let link =
+            Link::new(channel.home.clone(), channel.group, machine, settings.connection.high_water, false);
         let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {
             link,
             inbox: RefCell::new(Reassembly::new()),
@@ -132,6 +133,10 @@ impl Owner for ClientConnection {
         if let Some(connection) = self.link.connection() {
             self.read(&connection, &Bytes::new());
         }
+    }
+
+    fn unread(&self) -> usize {
+        self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
     }
 }
 

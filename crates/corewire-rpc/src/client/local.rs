@@ -15,12 +15,13 @@ use super::connect;
 use super::connection::ClientConnection;
 use super::discovered::Discovered;
 use super::settings::Settings;
-use crate::link::Link;
+use crate::link::{Group, Link};
 use crate::status::Status;
 
 pub(super) struct LocalChannel {
     pub(super) settings: Settings,
     pub(super) home: WorkerHandle,
+    pub(super) group: Group,
     /// What it follows, if its connections are not its own.
     pub(super) discovered: Option<Rc<Discovered>>,
     /// The channel that it makes connections for, if that is another.
@@ -67,7 +68,7 @@ impl Hasher for Identity {
     }
 }
 
-type Channels = HashMap<u64, Rc<LocalChannel>, BuildHasherDefault<Identity>>;
+type Channels = HashMap<Group, Rc<LocalChannel>, BuildHasherDefault<Identity>>;
 
 thread_local! {
     static CHANNELS: RefCell<Channels> = RefCell::default();
@@ -75,16 +76,16 @@ thread_local! {
 
 /// A channel of this worker.
 #[inline]
-pub(super) fn find(key: u64) -> Option<Rc<LocalChannel>> {
+pub(super) fn find(key: Group) -> Option<Rc<LocalChannel>> {
     CHANNELS.with_borrow(|channels| channels.get(&key).cloned())
 }
 
-pub(super) fn add(key: u64, channel: Rc<LocalChannel>) {
+pub(super) fn add(key: Group, channel: Rc<LocalChannel>) {
     CHANNELS.with_borrow_mut(|channels| channels.insert(key, channel));
 }
 
 /// Closes a channel and forgets it.
-pub(super) fn remove(key: u64) {
+pub(super) fn remove(key: Group) {
     let channel = CHANNELS.with_borrow_mut(|channels| channels.remove(&key));
     if let Some(channel) = channel {
         channel.close();
@@ -92,34 +93,41 @@ pub(super) fn remove(key: u64) {
 }
 
 impl LocalChannel {
-    pub(super) fn new(settings: Settings, home: WorkerHandle) -> Rc<Self> {
+    pub(super) fn new(settings: Settings, home: WorkerHandle, group: Group) -> Rc<Self> {
         let seats = settings.pool;
-        Rc::new_cyclic(|weak| Self::with(settings, home, seats, weak))
+        Rc::new_cyclic(|weak| Self::with(settings, home, group, seats, weak))
     }
 
     /// A channel without connections of its own.
     pub(super) fn following(
         settings: Settings,
         home: WorkerHandle,
+        group: Group,
         follow: impl FnOnce(&Weak<Self>) -> Rc<Discovered>,
     ) -> Rc<Self> {
         Rc::new_cyclic(|weak| {
             let discovered = Some(follow(weak));
-            Self { discovered, ..Self::with(settings, home, 0, weak) }
+            Self { discovered, ..Self::with(settings, home, group, 0, weak) }
         })
     }
 
     /// Connections that another channel uses.
-    pub(super) fn member(settings: Settings, home: WorkerHandle, parent: Weak<Self>) -> Rc<Self> {
+    pub(super) fn member(
+        settings: Settings,
+        home: WorkerHandle,
+        group: Group,
+        parent: Weak<Self>,
+    ) -> Rc<Self> {
         let seats = settings.pool;
-        Rc::new_cyclic(|weak| Self { parent: Some(parent), ..Self::with(settings, home, seats, weak) })
+        Rc::new_cyclic(|weak| Self { parent: Some(parent), ..Self::with(settings, home, group, seats, weak) })
     }
 
-    fn with(settings: Settings, home: WorkerHandle, seats: usize, weak: &Weak<Self>) -> Self {
+    fn with(settings: Settings, home: WorkerHandle, group: Group, seats: usize, weak: &Weak<Self>) -> Self {
         let budget = settings.retry.map_or(0, |retry| u64::from(retry.budget) * 1_000);
         Self {
             settings,
             home,
+            group,
             discovered: None,
             parent: None,
             seats: RefCell::new((0..seats).map(|_| Seat::Empty).collect()),

@@ -13,12 +13,11 @@ mod unary;
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire::{ConnectError, NetUri};
+use corewire::{ConnectError, NetUri, kcp};
 use corewire_discovery::Flight;
 use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Code, MethodPath, Mode, Settings as ProtocolSettings, Version};
@@ -29,13 +28,16 @@ use self::discovered::{Discovered, FlightId, Verdict};
 use self::local::LocalChannel;
 pub use self::options::{CallOptions, IntoPath, PathRef};
 pub use self::settings::Retry;
-use self::settings::Settings;
+use self::settings::{Server, Settings};
 use self::start::Plan;
 pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
-pub use self::unary::Unary;
+pub use self::unary::{Unary, WithMetadata};
 use crate::discover::{DiscoverBuilder, RegistrySource};
+use crate::gauges::Gauges;
 use crate::interceptor::ClientInterceptor;
+use crate::link::{self, Group};
 use crate::message::Message;
+use crate::metadata::Metadata;
 use crate::status::Status;
 
 /// Calls services, over connections that it makes when they are needed and makes again when they are lost.
@@ -53,10 +55,10 @@ pub struct Channel {
 
 struct Shared {
     worker: WorkerHandle,
-    key: u64,
+    key: Group,
     /// Calls may be made several times.
     repeats: bool,
-    interceptors: Vec<Arc<dyn ClientInterceptor>>,
+    interceptors: Arc<[Arc<dyn ClientInterceptor>]>,
 }
 
 impl Drop for Shared {
@@ -169,6 +171,21 @@ impl Channel {
         &self.shared.worker
     }
 
+    /// What it holds now: calls, streams, bytes. All 0 once its worker has stopped.
+    pub async fn gauges(&self) -> Gauges {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        let group = self.shared.key;
+        // By the mailbox also from its own worker: nothing of a call runs then.
+        let asked = self.shared.worker.run(move || {
+            // Whoever asked may have gone.
+            let _ = sender.send(link::gauges(group));
+        });
+        if asked.is_err() {
+            return Gauges::default();
+        }
+        receiver.await.unwrap_or_default()
+    }
+
     /// Closes its connections. Calls in flight fail, and so do later ones.
     pub fn close(&self) {
         let key = self.shared.key;
@@ -180,7 +197,7 @@ impl Channel {
     }
 
     #[inline]
-    fn key(&self) -> u64 {
+    fn key(&self) -> Group {
         self.shared.key
     }
 
@@ -197,12 +214,6 @@ impl Channel {
     #[inline]
     fn is_watched(&self) -> bool {
         !self.shared.interceptors.is_empty()
-    }
-
-    fn tell(&self, path: &MethodPath, code: Code, took: Duration) {
-        for interceptor in self.shared.interceptors.iter().rev() {
-            interceptor.on_end(path, code, took);
-        }
     }
 
     /// A call that a balancer placed is over; without a result it was given up.
@@ -229,6 +240,22 @@ impl Channel {
         }
         // A worker that has stopped has ended all of it.
         let _ = self.shared.worker.run(act);
+    }
+}
+
+/// Tells interceptors how a call ended, the last one first.
+fn tell(
+    interceptors: &[Arc<dyn ClientInterceptor>],
+    path: &MethodPath,
+    metadata: &Metadata,
+    code: Code,
+    took: Duration,
+) {
+    for interceptor in interceptors.iter().rev() {
+        if !metadata.is_empty() {
+            interceptor.on_metadata(path, metadata);
+        }
+        interceptor.on_end(path, code, took);
     }
 }
 
@@ -336,6 +363,14 @@ impl ChannelBuilder {
         self
     }
 
+    /// How it speaks KCP with servers on `kcp://`: conversation, socket, key. The key that a URI names is that of its server
+    /// alone; one given here is for all of them and comes first. How long to wait for a first answer is told by
+    /// [`connect_timeout`](Self::connect_timeout).
+    pub fn kcp(mut self, options: kcp::ClientOptions) -> Self {
+        self.settings.kcp = options;
+        self
+    }
+
     /// The worker to live on. Default: the one that makes it, or else a worker that all such channels share.
     pub fn worker(mut self, worker: WorkerHandle) -> Self {
         self.settings.worker = Some(worker);
@@ -345,11 +380,17 @@ impl ChannelBuilder {
     /// Makes the channel. It connects when it is first used.
     ///
     /// # Errors
-    /// A URI is wrong, or no worker can be had.
+    /// A URI is wrong, the key that it names cannot be read, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let Self { mut settings, uris } = self;
+        settings.kcp = settings.kcp.answer_timeout(settings.connect_timeout);
         for uri in uris {
-            settings.uris.push(NetUri::parse(&uri)?);
+            let uri = NetUri::parse(&uri)?;
+            let mut kcp = settings.kcp.clone();
+            if let (false, Some(source)) = (kcp.has_key(), uri.key_source()) {
+                kcp = kcp.key(source.load()?);
+            }
+            settings.servers.push(Server { uri, kcp });
         }
         Self::install(settings, LocalChannel::new)
     }
@@ -372,27 +413,28 @@ impl ChannelBuilder {
 
     /// Makes the channel with the connections that a registry tells.
     pub(crate) fn follow(self, discovery: Discovery) -> Result<Channel, ConnectError> {
-        Self::install(self.settings, |settings, home| Discovered::channel(discovery, settings, home))
+        Self::install(self.settings, |settings, home, group| {
+            Discovered::channel(discovery, settings, home, group)
+        })
     }
 
     fn install(
         settings: Settings,
-        make: impl FnOnce(Settings, WorkerHandle) -> Rc<LocalChannel> + Send + 'static,
+        make: impl FnOnce(Settings, WorkerHandle, Group) -> Rc<LocalChannel> + Send + 'static,
     ) -> Result<Channel, ConnectError> {
-        static KEYS: AtomicU64 = AtomicU64::new(1);
         let worker = match settings.worker.clone().or_else(WorkerHandle::current) {
             Some(worker) => worker,
             None => shared_worker()?,
         };
-        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        let key = Group::next();
         let shared = Shared {
             worker: worker.clone(),
             key,
             repeats: settings.retry.is_some() || settings.hedge.is_some(),
-            interceptors: settings.interceptors.clone(),
+            interceptors: settings.interceptors.clone().into(),
         };
         let home = worker.clone();
-        let install = move || local::add(key, make(settings, home));
+        let install = move || local::add(key, make(settings, home, key));
         if current_worker() == Some(worker.id()) {
             install();
         } else {

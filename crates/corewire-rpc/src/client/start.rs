@@ -2,18 +2,20 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use corewire_proto::rpc::{Begin, CallError, CallKey, Code, Mode, Options, Version};
+use corewire_proto::rpc::{Begin, CallError, CallKey, Code, MethodPath, Mode, Options, Version};
 
 use super::Channel;
 use super::discovered::{Discovered, FlightId};
 use super::local::{self, LocalChannel};
 use super::options::{CallOptions, PathRef};
 use crate::current::Current;
-use crate::link::{Kept, Link, State};
+use crate::interceptor::ClientInterceptor;
+use crate::link::{Kept, Link, Slot, State};
 use crate::server::millis_up;
 use crate::status::Status;
 
@@ -226,6 +228,9 @@ impl<'a> Plan<'a> {
             if self.holders == 1 && self.mode == Mode::Unary {
                 state.slots[place].reader = Some(context.waker().clone());
             }
+            if self.mode != Mode::Unary && !channel.settings.interceptors.is_empty() {
+                watch_end(&channel.settings.interceptors, path, &mut state.slots[place]);
+            }
             // Both are limited to far less.
             Some(Ok(Begun { link: link.id as u32, place: place as u32, flight: FlightId::NONE }))
         })?;
@@ -265,6 +270,15 @@ impl<'a> Plan<'a> {
         let path = path.into_owned();
         Plan { path, payload, mode, is_stream, end, holders, timeout, options, broken }
     }
+}
+
+/// Has interceptors told of the end of a call with streams.
+#[cold]
+fn watch_end(interceptors: &[Arc<dyn ClientInterceptor>], path: &MethodPath, slot: &mut Slot) {
+    let (interceptors, path, began) = (interceptors.to_vec(), path.clone(), Instant::now());
+    slot.watch_end(move |code, metadata| {
+        super::tell(&interceptors, &path, metadata, code, began.elapsed());
+    });
 }
 
 impl Wait {

@@ -6,6 +6,7 @@ mod ops;
 mod out;
 mod receive;
 mod registry;
+mod replies;
 mod slot;
 
 use std::cell::{OnceCell, RefCell};
@@ -20,9 +21,11 @@ use slab::Slab;
 use self::kept::Keeper;
 pub(crate) use self::out::Kept;
 use self::out::Out;
-pub(crate) use self::registry::{Home, with_link};
+pub(crate) use self::registry::{Group, Home, gauges, with_link};
+pub(crate) use self::replies::{Part, Replies, Reply};
 use self::slot::More;
 pub(crate) use self::slot::Slot;
+use crate::gauges::Gauges;
 use crate::status::Status;
 
 /// A connection on its worker.
@@ -30,6 +33,8 @@ pub(crate) struct Link {
     /// Names it among the links of its worker.
     pub(crate) id: usize,
     pub(crate) home: Home,
+    /// The server or channel that it belongs to.
+    pub(crate) group: Group,
     state: RefCell<State>,
     owner: OnceCell<Weak<dyn Owner>>,
 }
@@ -38,6 +43,9 @@ pub(crate) struct Link {
 pub(crate) trait Owner {
     /// There is room again for what was not read.
     fn go_on(&self);
+
+    /// Bytes of a frame that has not arrived whole, or that are not read yet.
+    fn unread(&self) -> usize;
 }
 
 pub(crate) struct State {
@@ -45,6 +53,8 @@ pub(crate) struct State {
     pub(crate) machine: Machine,
     pub(crate) out: Out,
     pub(crate) slots: Slab<Slot>,
+    /// What handlers send with their responses.
+    pub(crate) replies: Replies,
     /// By the machine's index: the call there and its slot.
     by_index: Vec<Option<(CallKey, u32)>>,
     /// When the timer of the connection fires; `u64::MAX`: it is not set.
@@ -124,6 +134,21 @@ impl Link {
         }
     }
 
+    /// What it holds now.
+    pub(crate) fn gauges(&self) -> Gauges {
+        let unread = self.owner.get().and_then(Weak::upgrade).map_or(0, |owner| owner.unread());
+        let state = self.state.borrow();
+        Gauges {
+            connections: usize::from(state.dead.is_none() && state.out.connection().is_some()),
+            calls: state.machine.calls_in_flight(),
+            streams: state.machine.streams_open(),
+            held: state.slots.len(),
+            buffered_bytes: usize::try_from(state.machine.buffered_bytes()).unwrap_or(usize::MAX),
+            unread_bytes: unread,
+            unsent_bytes: state.out.queued(),
+        }
+    }
+
     /// Forgets a link whose connection is gone and that nobody holds a call of.
     fn drop_if_done(&self) {
         let is_done = {
@@ -143,6 +168,7 @@ impl State {
             machine,
             out: Out::new(high_water),
             slots: Slab::new(),
+            replies: Replies::default(),
             by_index: Vec::new(),
             timer_at: u64::MAX,
             will_flush: false,

@@ -35,6 +35,11 @@ impl Out {
         self.connection.as_ref()
     }
 
+    /// Bytes that the kernel has not taken yet.
+    pub(crate) fn queued(&self) -> usize {
+        self.gathered.len() + self.connection.as_ref().map_or(0, Connection::queued)
+    }
+
     #[inline]
     pub(crate) const fn has_gathered(&self) -> bool {
         !self.gathered.is_empty()

@@ -2,6 +2,7 @@
 
 mod connection;
 mod context;
+mod ending;
 mod method;
 mod routes;
 mod serve;
@@ -15,16 +16,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use corewire::server::ProtocolServer;
 use corewire::{DriverKind, NetServer, ServerError, ServerHandle, ShutdownReport};
-use corewire_proto::rpc::Settings;
+use corewire_proto::rpc::{Settings, Version};
 use corewire_runtime::{Builder, Handle};
 
 use self::connection::Endpoint;
 pub(crate) use self::connection::millis_up;
 pub use self::context::Context;
+use self::ending::HALF_CLOSE_TIMEOUT;
 use self::routes::Plan;
 pub use self::service::Service;
 use self::service::{Registered, route};
 use crate::discover::{Registration, Registrations, RegistrySource, registered};
+use crate::gauges::ServerGauges;
 use crate::interceptor::ServerInterceptor;
 use crate::status::Status;
 use crate::stream::{Sink, Streaming};
@@ -35,6 +38,7 @@ use crate::stream::{Sink, Streaming};
 /// |---|---|
 /// | body, calls in flight, streams, window | those of [`Settings`] |
 /// | time of a call without a deadline | no limit |
+/// | time of calls whose client has closed its sending side | 10 s |
 /// | connections, idle timeout, water marks, backlog | those of [`NetServer`] |
 ///
 /// ```
@@ -58,7 +62,9 @@ pub struct RpcServer {
     interceptors: Vec<Box<dyn ServerInterceptor>>,
     settings: Settings,
     call_timeout: Option<Duration>,
+    half_close_timeout: Duration,
     high_water: usize,
+    gauges: ServerGauges,
     registrations: Registrations,
 }
 
@@ -71,7 +77,9 @@ impl RpcServer {
             interceptors: Vec::new(),
             settings: Settings::default(),
             call_timeout: None,
+            half_close_timeout: HALF_CLOSE_TIMEOUT,
             high_water: 256 * 1024,
+            gauges: ServerGauges::new(),
             registrations: Registrations::default(),
         }
     }
@@ -118,15 +126,37 @@ impl RpcServer {
         self
     }
 
+    /// A handle by which to ask, while the server runs, what it holds: calls, streams, bytes.
+    pub fn gauges(&self) -> ServerGauges {
+        self.gauges.clone()
+    }
+
     /// The protocol's limits: body, calls, streams, window, floods.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
+    /// The versions of the protocol that it speaks; default both. A client of another one is told so: see
+    /// [`Versions`](crate::Versions).
+    pub fn versions(mut self, versions: impl IntoIterator<Item = Version>) -> Self {
+        self.settings.versions = versions.into_iter().collect();
+        self
+    }
+
     /// The most time that a call gets, whatever its client allows; default no limit.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = Some(timeout);
+        self
+    }
+
+    /// How long the calls of a client that has closed its sending side may go on; default 10 s. They are answered, then
+    /// the connection is closed; requests that the client had not ended fail. With zero the connection is closed at once.
+    ///
+    /// A client of version 1 that has died looks the same: its handlers run that long. One of version 2 is pinged, and
+    /// its handlers are dropped about a second after its death.
+    pub fn half_close_timeout(mut self, timeout: Duration) -> Self {
+        self.half_close_timeout = timeout;
         self
     }
 
@@ -201,11 +231,13 @@ impl RpcServer {
 
     fn build(self) -> ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static> {
         let plan = Arc::new(Plan {
-            key: Plan::next_key(),
+            group: self.gauges.group(),
+            workers: self.gauges.workers().clone(),
             methods: self.methods,
             interceptors: self.interceptors.into(),
             settings: self.settings,
             call_timeout: self.call_timeout,
+            half_close_timeout: self.half_close_timeout,
             high_water: self.high_water,
         });
         self.net.protocol(move || Endpoint::new(plan.clone()))

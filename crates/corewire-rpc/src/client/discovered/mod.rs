@@ -22,6 +22,7 @@ use self::member::Member;
 pub(crate) use self::pick::Avoided;
 use super::local::LocalChannel;
 use super::settings::Settings;
+use crate::link::Group;
 
 /// What a discovered channel is made from.
 #[derive(Debug)]
@@ -43,6 +44,7 @@ pub(super) struct Discovered {
     /// Settings of the connections to an endpoint, but for where it is.
     settings: Settings,
     home: WorkerHandle,
+    group: Group,
     channel: Weak<LocalChannel>,
     is_eager: bool,
     /// What times are counted from.
@@ -71,14 +73,20 @@ struct State {
 
 impl Discovered {
     /// A channel that follows a registry; on its worker.
-    pub(super) fn channel(discovery: Discovery, settings: Settings, home: WorkerHandle) -> Rc<LocalChannel> {
+    pub(super) fn channel(
+        discovery: Discovery,
+        settings: Settings,
+        home: WorkerHandle,
+        group: Group,
+    ) -> Rc<LocalChannel> {
         let Discovery { registry, key, watch, balancer, outliers, is_eager } = discovery;
-        let channel = LocalChannel::following(settings.clone(), home.clone(), |channel| {
+        let channel = LocalChannel::following(settings.clone(), home.clone(), group, |channel| {
             Rc::new(Self {
                 _registry: registry,
                 service: key.name().clone(),
                 settings,
                 home,
+                group,
                 channel: channel.clone(),
                 is_eager,
                 origin: Instant::now(),
