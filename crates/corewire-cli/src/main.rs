@@ -21,6 +21,7 @@ mod proxy;
 mod registry;
 mod serve;
 mod system;
+mod trend;
 mod udp;
 
 use std::process::ExitCode;
@@ -41,7 +42,10 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
             eprintln!("corewire: {failure}");
-            ExitCode::FAILURE
+            match failure {
+                Failure::Usage(_) => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }

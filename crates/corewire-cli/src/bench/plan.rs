@@ -154,6 +154,8 @@ pub(crate) struct Pace {
     pub(crate) repeats: usize,
     /// The size of our server's receive block, if not the library's own.
     pub(crate) receive_buffer: Option<usize>,
+    /// Messages a second of our load, if not as fast as replies come.
+    pub(crate) rate: Option<u64>,
 }
 
 /// One cell and the drivers that are measured in it, in turn, against the same runs of the limit.
@@ -203,6 +205,7 @@ pub(crate) fn pace(args: &BenchArgs) -> Pace {
         duration: args.duration.unwrap_or(Duration::from_millis(duration)),
         repeats: args.repeats.unwrap_or(repeats),
         receive_buffer: args.receive_buffer,
+        rate: args.rate,
     }
 }
 
