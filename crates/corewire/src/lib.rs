@@ -77,4 +77,6 @@ mod pages {
     struct ReadmeZhCn;
     #[doc = include_str!("../../../docs/servers-and-clients.md")]
     struct ServersAndClients;
+    #[doc = include_str!("../../../docs/reliable-udp.md")]
+    struct ReliableUdp;
 }
