@@ -157,18 +157,43 @@ fn in_a_flood_a_new_peer_takes_the_place_of_one_that_had_its_time_to_answer() {
         server.receive(0, 1_000 + address, &first_push(1)).unwrap();
     }
     let full = Err(SessionError::TooManySessions { name: "unproven_max", limit: 10 });
-    assert_eq!(server.receive(249, 2_000, &first_push(1)), full);
+    assert_eq!(server.receive(999, 2_000, &first_push(1)), full);
     let mut client = sessions(turbo());
     let id = client.connect(0, 2, 77).unwrap();
     client.session(id).unwrap().send(b"ping").unwrap();
-    exchange(&mut client, &mut server, 250);
+    exchange(&mut client, &mut server, 1_000);
     for address in 0..50 {
-        assert_eq!(server.receive(251, 3_000 + address, &first_push(1)).is_ok(), address < 10);
+        assert_eq!(server.receive(1_001, 3_000 + address, &first_push(1)).is_ok(), address < 10);
     }
     assert_eq!(server.len(), 11);
     client.session(id).unwrap().send(b"still here").unwrap();
-    exchange(&mut client, &mut server, 600);
+    exchange(&mut client, &mut server, 1_500);
     assert_eq!(client.len(), 1, "who has answered stays");
+}
+
+#[test]
+fn a_session_that_made_room_is_not_opened_again_and_its_peer_is_told() {
+    let mut server = sessions(SessionsConfig { unproven_max: 1, ..turbo() });
+    let mut client = sessions(turbo());
+    let id = client.connect(0, 2, 77).unwrap();
+    client.session(id).unwrap().send(b"once").unwrap();
+    let first = transmits(&mut client, 0).remove(0).1;
+    server.receive(0, 1, &first).unwrap();
+    // All that the server says is lost, and another peer comes.
+    transmits(&mut server, 0);
+    server.receive(1_000, 5, &first_push(1)).unwrap();
+    assert_eq!(server.receive(1_100, 1, &first), Err(SessionError::Ended { conversation: 77 }));
+    for (to, datagram) in transmits(&mut server, 1_100) {
+        if to == 1 {
+            client.receive(1_100, 2, &datagram).unwrap();
+        }
+    }
+    transmits(&mut client, 1_100);
+    let ends = events(&mut client);
+    assert!(
+        matches!(ends[..], [.., SessionEvent::Closed { reason: CloseReason::Reset, .. }]),
+        "rather than going on with a session that knows nothing of it: {ends:?}"
+    );
 }
 
 #[test]

@@ -29,8 +29,8 @@ pub struct SessionsConfig {
     /// Sessions at most (default 65,536). New peers are refused beyond that.
     pub sessions_max: usize,
     /// Accepted sessions at most whose peer has not yet answered anything, so that its address may be forged
-    /// (default 2048). Beyond that a new peer takes the place of the oldest of them if that has had a quarter of a
-    /// second to answer, and is refused otherwise; those that have answered are safe from the flood. A flood that
+    /// (default 2048). Beyond that a new peer takes the place of the oldest of them if that has had a second to
+    /// answer, and is refused otherwise; those that have answered are safe from the flood. A flood that
     /// forges the answers too runs into `sessions_max`; only encryption (`Envelope`, feature `aead`) keeps that one out.
     pub unproven_max: usize,
     /// How long an accepted peer has to answer, in milliseconds (default 5000). Every KCP answers the window
@@ -201,7 +201,7 @@ pub struct Sessions<A> {
 /// How often a peer that has not answered yet is asked.
 const ASK_EVERY_MS: u64 = 1000;
 /// How long a peer is safe from newer ones before it has answered.
-const ANSWER_FROM_MS: u64 = 250;
+const ANSWER_FROM_MS: u64 = 1000;
 /// What a peer that has not answered may make its session hold, in bytes; more of its data is not taken. A first flight
 /// of 128 segments fits.
 const UNPROVEN_MEMORY_MAX: usize = 256 * 1024;
@@ -359,7 +359,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         self.timers.next_at().map(|at| at.saturating_sub(now))
     }
 
-    /// Drops a session at once without a word to the peer.
+    /// Drops a session at once. The peer is told if it goes on sending.
     pub fn remove(&mut self, now: u64, id: SessionId) {
         self.discard(now, id, CloseReason::Aborted);
     }
@@ -579,9 +579,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         let (address, conversation, is_proven) =
             (session.address, session.kcp.conversation(), session.is_proven);
         self.unproven -= usize::from(!is_proven);
-        if is_proven {
-            self.ended.insert(now, address, conversation);
-        }
+        // Of one that never answered too: what it has sent was read, and must not be read again.
+        let is_broken = !matches!(reason, CloseReason::Finished | CloseReason::Unanswered);
+        self.ended.insert(now, address, conversation, is_broken);
         self.by_peer.remove(&(address, conversation));
         self.timers.clear(id.index);
         let slot = &mut self.slots[id.index as usize];
