@@ -79,4 +79,6 @@ mod pages {
     struct ServersAndClients;
     #[doc = include_str!("../../../docs/udp.md")]
     struct Udp;
+    #[doc = include_str!("../../../docs/reliable-udp.md")]
+    struct ReliableUdp;
 }

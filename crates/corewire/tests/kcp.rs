@@ -318,9 +318,10 @@ fn a_hundred_thousand_forged_conversations_take_little_and_disturb_nobody() {
             talker.kcp.send(b"hi").unwrap();
             talker.carry_until(len + 2);
         }
-        // Sessions whose peer has not answered: 1,024 at the most.
-        assert!(server.stats().sessions <= 1025, "{}", server.stats().sessions);
+        // 2,048 whose peer has not answered, and those that were to make room in this tick, of some thousand datagrams.
+        assert!(server.stats().sessions <= 12_000, "{}", server.stats().sessions);
     }
+    until("the limit holds", || server.stats().sessions <= 2049);
     until("the forged ones are gone", || server.stats().sessions <= 1);
     let mut new = Peer::new(&server, 2, 0);
     new.kcp.send(b"new").unwrap();

@@ -21,6 +21,8 @@ use crate::{heap, system};
 const PIECE: usize = 16 * 1024;
 /// Bytes of a message before its filling: number and time of sending.
 const STAMP: usize = 16;
+/// Connections that are being made at a time.
+const AT_A_TIME: usize = 64;
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -108,26 +110,45 @@ impl Bed {
         self.server.stats().sessions
     }
 
-    /// Connections to an address, made one after the other.
+    /// Connections to an address.
     pub(super) fn connect(&self, uri: &str, count: usize, work: Work) -> Result<Vec<NetClient>, Failure> {
         let uri = NetUri::parse(uri).map_err(|error| Failure::Library(error.to_string()))?;
         let worker = self.client_worker()?;
-        (0..count)
-            .map(|_| {
-                let client = uri.client().connect_timeout(CONNECT_TIMEOUT).no_reconnect();
-                let client = client.worker(worker.clone());
-                let made = match work {
-                    Work::Count => client.codec(|| RawCodec).connect_blocking(),
-                    Work::Check => client.codec(LengthFieldCodec::default).connect_blocking(),
-                    Work::Echo => {
-                        let tally = self.tally.clone();
-                        let handler = move || Checks { tally: tally.clone(), next: 0 };
-                        client.codec(LengthFieldCodec::default).handler(handler).connect_blocking()
-                    }
-                };
-                made.map_err(|error| Failure::Library(error.to_string()))
-            })
-            .collect()
+        let threads = count.min(AT_A_TIME);
+        // Each waits for a round trip at the least.
+        std::thread::scope(|scope| {
+            let connecting: Vec<_> = (0..threads)
+                .map(|at| (count - at).div_ceil(threads))
+                .map(|share| (share, &uri, worker.clone()))
+                .map(|(share, uri, worker)| {
+                    scope.spawn(move || {
+                        (0..share)
+                            .map(|_| self.connect_one(uri, &worker, work))
+                            .collect::<Result<Vec<_>, _>>()
+                    })
+                })
+                .collect();
+            let mut clients = Vec::with_capacity(count);
+            for connecting in connecting {
+                let panicked = |_| Failure::Library("connecting has panicked".into());
+                clients.extend(connecting.join().map_err(panicked)??);
+            }
+            Ok(clients)
+        })
+    }
+
+    fn connect_one(&self, uri: &NetUri, worker: &WorkerHandle, work: Work) -> Result<NetClient, Failure> {
+        let client = uri.client().connect_timeout(CONNECT_TIMEOUT).no_reconnect().worker(worker.clone());
+        let made = match work {
+            Work::Count => client.codec(|| RawCodec).connect_blocking(),
+            Work::Check => client.codec(LengthFieldCodec::default).connect_blocking(),
+            Work::Echo => {
+                let tally = self.tally.clone();
+                let handler = move || Checks { tally: tally.clone(), next: 0 };
+                client.codec(LengthFieldCodec::default).handler(handler).connect_blocking()
+            }
+        };
+        made.map_err(|error| Failure::Library(error.to_string()))
     }
 
     fn client_worker(&self) -> Result<WorkerHandle, Failure> {

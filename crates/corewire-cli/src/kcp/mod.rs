@@ -35,7 +35,7 @@ const SESSIONS: usize = 10_000;
 struct Plan {
     losses: &'static [f64],
     round_trips_ms: &'static [u64],
-    /// Before goodput is measured: TCP takes some time and some round trips to find its pace.
+    /// Time, and round trips, before anything is measured: TCP has to find its pace, and KCP the time of a round trip.
     warm_up: (Duration, u32),
     bulk: Duration,
     messages: Duration,
@@ -161,19 +161,22 @@ fn over_paths(plan: &Plan, kind: Kind) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// Goodput, and then the latency of messages at a fixed pace. Connections are made before the path turns bad.
+/// Goodput, and then the latency of messages at a fixed pace. Connections are made before the path begins to
+/// lose, but with its delay: BBR takes the shortest round trip that it has seen for the true one.
 fn over_path(plan: &Plan, kind: Kind, scheme: &str, loss: f64, round_trip_ms: u64) -> Result<Row, Failure> {
     let bad = LinkConfig::lossy(loss, round_trip_ms * 1000);
+    let (time, round_trips) = plan.warm_up;
+    let warm_up = time + Duration::from_millis(round_trip_ms) * round_trips;
     let mut row = Row::new("path", scheme, plan.driver, loss, round_trip_ms);
     {
         let path = Builder::new(kind, 1)?;
         let bed = Bed::new(scheme, Path::server_ip(kind), Work::Count, plan.driver)?;
         let path = path.to(bed.address()?)?;
+        path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
         let client = bed.connect(&uri(scheme, &path, &bed)?, 1, Work::Count)?;
         path.set_config(bad.clone());
         client.into_iter().try_for_each(|client| bed.send_bulk(client))?;
-        let (time, round_trips) = plan.warm_up;
-        std::thread::sleep(time + Duration::from_millis(round_trip_ms) * round_trips);
+        std::thread::sleep(warm_up);
         bed.take();
         let cost = bed.cost_of(|| std::thread::sleep(plan.bulk))?;
         row.bulk(bed.take().bytes, &cost);
@@ -181,12 +184,15 @@ fn over_path(plan: &Plan, kind: Kind, scheme: &str, loss: f64, round_trip_ms: u6
     let path = Builder::new(kind, 1)?;
     let bed = Bed::new(scheme, Path::server_ip(kind), Work::Check, plan.driver)?;
     let path = path.to(bed.address()?)?;
+    path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
     let clients = bed.connect(&uri(scheme, &path, &bed)?, CONVERSATIONS, Work::Check)?;
+    let sent = bed.send_messages(clients, plan.size, EVERY, warm_up + plan.messages)?;
+    std::thread::sleep(warm_up);
+    let before = bed.take().delivered;
     path.set_config(bad);
-    let sent = bed.send_messages(clients, plan.size, EVERY, plan.messages)?;
     std::thread::sleep(plan.messages);
-    bed.await_delivered(sent, plan.patience);
-    row.messages(sent, &bed.take());
+    bed.await_delivered(sent - before, plan.patience);
+    row.messages(sent - before, &bed.take());
     Ok(row)
 }
 

@@ -29,9 +29,9 @@ pub struct SessionsConfig {
     /// Sessions at most (default 65,536). New peers are refused beyond that.
     pub sessions_max: usize,
     /// Accepted sessions at most whose peer has not yet answered anything, so that its address may be forged
-    /// (default 1024). New peers are refused beyond that; those that have answered are safe from the flood. A flood
-    /// that forges the answers too runs into `sessions_max`; only encryption (`Envelope`, feature `aead`) keeps
-    /// that one out.
+    /// (default 2048). Beyond that a new peer takes the place of the oldest of them if that has had a second to
+    /// answer, and is refused otherwise; those that have answered are safe from the flood. A flood that
+    /// forges the answers too runs into `sessions_max`; only encryption (`Envelope`, feature `aead`) keeps that one out.
     pub unproven_max: usize,
     /// How long an accepted peer has to answer, in milliseconds (default 5000). Every KCP answers the window
     /// question that it is asked on accept.
@@ -52,7 +52,7 @@ impl Default for SessionsConfig {
             conversation: Config::default(),
             accept: true,
             sessions_max: 65_536,
-            unproven_max: 1024,
+            unproven_max: 2048,
             unproven_timeout_ms: 5_000,
             idle_timeout_ms: 20 * 60 * 1000,
             answer_timeout_ms: 10_000,
@@ -87,6 +87,12 @@ pub enum SessionError {
     InUse {
         /// The conversation id.
         conversation: u32,
+    },
+    /// The peer has not answered yet, and its session holds all that it may hold before.
+    #[error("the peer has not answered yet, and its session holds {limit} bytes already")]
+    Unproven {
+        /// The most that it may hold, in bytes.
+        limit: usize,
     },
     /// The limit on sessions is reached.
     #[error("there are {limit} sessions, which is the limit {name}: raise it or let sessions end")]
@@ -183,6 +189,8 @@ pub struct Sessions<A> {
     free: Vec<u32>,
     by_peer: HashMap<(A, u32), SessionId>,
     unproven: usize,
+    /// Those that were not proven when they came, in that order; some are meanwhile, or gone.
+    newcomers: VecDeque<SessionId>,
     /// Sessions that may have something to send.
     queue: VecDeque<SessionId>,
     timers: Timers<SessionId>,
@@ -192,6 +200,11 @@ pub struct Sessions<A> {
 
 /// How often a peer that has not answered yet is asked.
 const ASK_EVERY_MS: u64 = 1000;
+/// How long a peer is safe from newer ones before it has answered.
+const ANSWER_FROM_MS: u64 = 1000;
+/// What a peer that has not answered may make its session hold, in bytes; more of its data is not taken. A first flight
+/// of 128 segments fits.
+const UNPROVEN_MEMORY_MAX: usize = 256 * 1024;
 /// A session that has been quiet for so long gives back its spare memory.
 const TRIM_AFTER_MS: u64 = 10_000;
 
@@ -209,6 +222,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             free: Vec::new(),
             by_peer: HashMap::new(),
             unproven: 0,
+            newcomers: VecDeque::new(),
             queue: VecDeque::new(),
             timers: Timers::default(),
             events: VecDeque::new(),
@@ -345,7 +359,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         self.timers.next_at().map(|at| at.saturating_sub(now))
     }
 
-    /// Drops a session at once without a word to the peer.
+    /// Drops a session at once. The peer is told if it goes on sending.
     pub fn remove(&mut self, now: u64, id: SessionId) {
         self.discard(now, id, CloseReason::Aborted);
     }
@@ -362,8 +376,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
 
     fn find_or_open(&mut self, now: u64, from: A, datagram: &[u8]) -> Result<SessionId, SessionError> {
         let conversation = conversation(datagram).ok_or(ReceiveError::TooShort { len: datagram.len() })?;
-        if let Some(id) = self.by_peer.get(&(from, conversation)) {
-            return Ok(*id);
+        if let Some(&id) = self.by_peer.get(&(from, conversation)) {
+            return self.check_memory(id, datagram).map(|()| id);
         }
         let (header, data, _) = Header::parse(datagram)?;
         if self.ended.contains(now, from, conversation) {
@@ -379,10 +393,46 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             return Err(ReceiveError::SegmentTooLong { len: data.len(), limit }.into());
         }
         let limit = self.config.unproven_max;
-        if self.unproven >= limit {
+        if self.unproven >= limit && !self.evict_newcomer(now) {
             return Err(SessionError::TooManySessions { name: "unproven_max", limit });
         }
         self.open(now, from, conversation, false)
+    }
+
+    /// Refuses data of a peer that has not answered but makes its session hold much already. It will send it again.
+    #[inline]
+    fn check_memory(&self, id: SessionId, datagram: &[u8]) -> Result<(), SessionError> {
+        let Some(session) = self.get(id).filter(|session| !session.is_proven) else { return Ok(()) };
+        if session.kcp.memory() < UNPROVEN_MEMORY_MAX || !Header::begins_with_data(datagram) {
+            return Ok(());
+        }
+        Err(SessionError::Unproven { limit: UNPROVEN_MEMORY_MAX })
+    }
+
+    /// Ends the oldest session whose peer has not answered, if it has had its time.
+    fn evict_newcomer(&mut self, now: u64) -> bool {
+        while let Some(&id) = self.newcomers.front() {
+            let is_unproven = self.get(id).is_some_and(|session| !session.is_proven);
+            if is_unproven {
+                let is_safe = self.get(id).is_some_and(|session| now < session.opened_at + ANSWER_FROM_MS);
+                if !is_safe {
+                    self.newcomers.pop_front();
+                    self.discard(now, id, CloseReason::Unproven);
+                }
+                return !is_safe;
+            }
+            self.newcomers.pop_front();
+        }
+        false
+    }
+
+    /// Forgets those among the newcomers that have answered or are gone.
+    fn prune_newcomers(&mut self) {
+        if self.newcomers.len() > 2 * self.unproven + 64 {
+            let mut newcomers = std::mem::take(&mut self.newcomers);
+            newcomers.retain(|id| self.get(*id).is_some_and(|session| !session.is_proven));
+            self.newcomers = newcomers;
+        }
     }
 
     fn open(
@@ -422,6 +472,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         self.by_peer.insert((address, conversation), id);
         if !is_own {
             self.unproven += 1;
+            self.newcomers.push_back(id);
+            self.prune_newcomers();
             self.events.push_back(SessionEvent::Opened(id));
             if let Some(session) = self.get_mut(id) {
                 session.kcp.ask_window();
@@ -527,9 +579,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         let (address, conversation, is_proven) =
             (session.address, session.kcp.conversation(), session.is_proven);
         self.unproven -= usize::from(!is_proven);
-        if is_proven {
-            self.ended.insert(now, address, conversation);
-        }
+        // Of one that never answered too: what it has sent was read, and must not be read again.
+        let is_broken = !matches!(reason, CloseReason::Finished | CloseReason::Unanswered);
+        self.ended.insert(now, address, conversation, is_broken);
         self.by_peer.remove(&(address, conversation));
         self.timers.clear(id.index);
         let slot = &mut self.slots[id.index as usize];
