@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::discovery::DiscoveryArgs;
 use crate::lists::{Counts, Cpus, count, counts, cpus, duration, receive_buffer};
+use crate::moves::{Moves, moves};
 use crate::proxy::ProxyKind;
+use crate::registry::RegistryCommand;
 
 /// Serve, load and measure network services.
 ///
@@ -32,6 +35,9 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// Start a server process and a load process on different cores and measure them beside the limit
     Bench(BenchArgs),
+    /// Serve a registry of services, or look into one and change it
+    #[command(subcommand)]
+    Registry(RegistryCommand),
     /// Pass traffic on over a path that loses and delays it, until SIGINT or SIGTERM
     #[command(subcommand)]
     Proxy(ProxyKind),
@@ -236,6 +242,9 @@ pub(crate) struct LoadArgs {
     /// Frames of a stream (stream)
     #[arg(long, value_name = "N", default_value = "16", value_parser = count)]
     pub(crate) frames: usize,
+    /// Streams at a time on each connection, each with a window of its own (stream)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
+    pub(crate) streams: usize,
     /// The version of the RPC protocol: 1 (galay-rpc) or 2 (rpc, stream)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) wire: u8,
@@ -269,10 +278,13 @@ impl LoadArgs {
 /// Options of `corewire call`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CallArgs {
-    /// The server, such as <tcp://127.0.0.1:7777>
+    /// The server, such as <tcp://127.0.0.1:7777>; or discover:///Service/method, for one that the registry knows
     pub(crate) uri: String,
     /// What to call, as Service/method
-    pub(crate) method: String,
+    pub(crate) method: Option<String>,
+    /// The registry for discover:///, such as rpc://127.0.0.1:7400, etcd://127.0.0.1:2379/prefix or file:PATH
+    #[arg(long, value_name = "URI")]
+    pub(crate) registry: Option<String>,
     /// A message; modes with several requests take it more than once
     #[arg(long, value_name = "TEXT", conflicts_with = "data_file")]
     pub(crate) data: Vec<String>,
@@ -314,6 +326,9 @@ pub(crate) enum BenchKind {
     All,
     /// Datagrams echoed and one way, with and without the kernel's offloads; errors are datagrams lost
     Udp,
+    /// Registering, discovering and deregistering services, and look-ups beside changes; in this process, or with
+    /// --registry in one elsewhere
+    Discovery,
 }
 
 /// Which driver or drivers `corewire bench` measures.
@@ -344,7 +359,7 @@ impl BenchDriver {
 /// Where `--baseline` takes figures from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Baseline {
-    /// The performance reports 000, 001 and 002
+    /// The performance reports 000 to 003
     Report,
 }
 
@@ -399,9 +414,14 @@ pub(crate) struct BenchArgs {
     /// Core of the load process [default: the second, or the first where there is one]
     #[arg(long, value_name = "CORE")]
     pub(crate) load_cpu: Option<usize>,
+    /// Measure the parameter sets of report 003, and print its figures beside ours (rpc, stream)
+    #[arg(long, conflicts_with_all = ["connections", "window", "size", "batch"])]
+    pub(crate) report: bool,
     /// Also print the figures of the performance reports beside ours
     #[arg(long, value_name = "SOURCE")]
     pub(crate) baseline: Option<Baseline>,
+    #[command(flatten)]
+    pub(crate) discovery: DiscoveryArgs,
     /// Also write all rows as one JSON array
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -424,7 +444,9 @@ impl BenchArgs {
             receive_buffer: None,
             server_cpu: None,
             load_cpu: None,
+            report: false,
             baseline: None,
+            discovery: DiscoveryArgs::default(),
             json: None,
         }
     }
@@ -438,6 +460,9 @@ pub(crate) struct LimitServeArgs {
     /// Where to listen
     #[arg(long, default_value = "tcp://127.0.0.1:0")]
     pub(crate) listen: String,
+    /// Bytes there and back [default: back what was received]
+    #[arg(long, value_parser = moves)]
+    pub(crate) moves: Option<Moves>,
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,
@@ -482,6 +507,9 @@ pub(crate) struct LimitLoadArgs {
     /// Bytes of a message
     #[arg(long, default_value = "32", value_parser = count)]
     pub(crate) size: usize,
+    /// Bytes there and back [default: back what was received]
+    #[arg(long, value_parser = moves)]
+    pub(crate) moves: Option<Moves>,
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,

@@ -22,10 +22,30 @@ pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
     }
     let metadata = metadata(args)?;
     let version = if args.wire == 1 { Version::V1 } else { Version::V2 };
-    let channel = Channel::to(args.uri.as_str()).protocol(version).fail_fast().build();
-    let channel = channel.map_err(|error| Failure::Library(error.to_string()))?;
-    let ended = corewire::wait(make(args, &channel, messages, &metadata));
-    ended.map_err(|status| Failure::Library(format!("{}: {status}", args.method)))
+    let (channel, method) = match args.uri.strip_prefix("discover:///") {
+        Some(method) => (discovered(args, method, version)?, method),
+        None => {
+            let method = args.method.as_deref();
+            let missing = || Failure::Setting(format!("what to call at {}? Add Service/method", args.uri));
+            let channel = Channel::to(args.uri.as_str()).protocol(version).fail_fast().build();
+            (channel.map_err(|error| Failure::Library(error.to_string()))?, method.ok_or_else(missing)?)
+        }
+    };
+    let ended = corewire::wait(make(args, method, &channel, messages, &metadata));
+    ended.map_err(|status| Failure::Library(format!("{method}: {status}")))
+}
+
+/// A channel to what the registry knows.
+fn discovered(args: &CallArgs, method: &str, version: Version) -> Result<Channel, Failure> {
+    if let Some(other) = &args.method {
+        return Err(Failure::Setting(format!("{} says what to call already; leave out {other:?}", args.uri)));
+    }
+    let setting = |text: &str| Failure::Setting(format!("{}: {text}", args.uri));
+    let (service, _) = method.split_once('/').ok_or_else(|| setting("write discover:///Service/method"))?;
+    let registry = args.registry.as_deref().ok_or_else(|| setting("say which registry by --registry"))?;
+    let channel =
+        Channel::discover(registry, service).fail_fast().channel(|channel| channel.protocol(version));
+    corewire::wait(channel.build()).map_err(|error| Failure::Library(error.to_string()))
 }
 
 fn messages(args: &CallArgs) -> Result<Vec<Bytes>, Failure> {
@@ -56,11 +76,11 @@ fn metadata(args: &CallArgs) -> Result<Vec<(&str, &str)>, Failure> {
 
 async fn make(
     args: &CallArgs,
+    path: &str,
     channel: &Channel,
     messages: Vec<Bytes>,
     metadata: &[(&str, &str)],
 ) -> Result<(), Status> {
-    let path = args.method.as_str();
     let mut messages = messages.into_iter();
     match args.mode {
         CallMode::Unary => {
@@ -177,7 +197,7 @@ mod tests {
             for wire in ["1", "2"] {
                 let mut args = parse(&["--data", "hello", "--mode", mode, "--wire", wire]);
                 args.uri = server.uri().to_owned();
-                args.method = "EchoService/echo".to_owned();
+                args.method = Some("EchoService/echo".to_owned());
                 call(&args).unwrap();
             }
         }

@@ -5,26 +5,18 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Command, Dialogue, Snapshot, Traffic};
 use crate::failure::Failure;
+use crate::percentiles::Percentiles;
+pub(crate) use crate::percentiles::{Latency, latency};
 
 /// How long the connections may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the messages in flight may take to come back once sending has stopped.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Latencies of one thread or one run, in nanoseconds.
-pub(crate) type Latency = Histogram<u32>;
-
-/// A histogram from 1 ns to a minute with three digits; what is longer counts as a minute.
-pub(crate) fn latency() -> Latency {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3)
-        .unwrap_or_else(|_| unreachable!("the bounds are constants"))
-}
 
 /// What the load is to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +42,17 @@ pub(crate) struct Shared {
     errors: AtomicU64,
     first_error: Mutex<Option<String>>,
     traffic: Box<[Traffic]>,
+    /// Latencies of whole streams.
+    streams: Mutex<Latency>,
+    paces: Mutex<Paces>,
+}
+
+/// How far streams that ran side by side came.
+#[derive(Debug, Clone, Copy, Default)]
+struct Paces {
+    streams: u64,
+    frames: u64,
+    slowest: Option<u64>,
 }
 
 impl Shared {
@@ -62,6 +65,8 @@ impl Shared {
             errors: AtomicU64::new(0),
             first_error: Mutex::new(None),
             traffic: (0..threads).map(|_| Traffic::default()).collect(),
+            streams: Mutex::new(latency()),
+            paces: Mutex::default(),
         }
     }
 
@@ -106,6 +111,36 @@ impl Shared {
     /// The counters of one thread.
     pub(crate) fn traffic(&self, thread: usize) -> &Traffic {
         &self.traffic[thread]
+    }
+
+    /// Adds a thread's latencies of whole streams.
+    pub(crate) fn add_streams(&self, own: &Latency) {
+        let added = self.streams.lock().unwrap_or_else(PoisonError::into_inner).add(own);
+        debug_assert!(added.is_ok(), "all histograms have the same bounds");
+    }
+
+    /// Adds the frames of one of several streams at a time.
+    pub(crate) fn add_pace(&self, frames: u64) {
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        paces.streams += 1;
+        paces.frames += frames;
+        paces.slowest = Some(paces.slowest.map_or(frames, |slowest| slowest.min(frames)));
+    }
+
+    /// The frames of the slowest stream by the mean of all of them.
+    fn fairness(&self) -> Option<f64> {
+        let paces = *self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mean = paces.frames as f64 / paces.streams as f64;
+        paces.slowest.filter(|_| mean > 0.0).map(|slowest| slowest as f64 / mean)
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    /// Forgets the latencies seen so far.
+    pub(crate) fn begin_measurement(&self) {
+        self.measurement.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What a drain still waits for, over all threads.
@@ -159,14 +194,13 @@ impl std::fmt::Debug for Crew {
 pub(crate) struct LoadReport {
     /// The totals after the drain.
     pub(crate) totals: Snapshot,
-    /// Latencies taken; the percentiles are 0 when there is none.
-    pub(crate) samples: u64,
-    /// Median, µs.
-    pub(crate) p50_us: f64,
-    /// 99th percentile, µs.
-    pub(crate) p99_us: f64,
-    /// 99.9th percentile, µs.
-    pub(crate) p999_us: f64,
+    /// Of messages.
+    #[serde(flatten)]
+    pub(crate) latency: Percentiles,
+    /// Of whole streams.
+    pub(crate) streams: Percentiles,
+    /// Of streams side by side on a connection: the slowest by the mean.
+    pub(crate) fairness: Option<f64>,
     /// The story of the first fault.
     pub(crate) first_error: Option<String>,
 }
@@ -205,9 +239,7 @@ pub(crate) fn by_control(crew: Crew) -> Result<(), Failure> {
     loop {
         match dialogue.command()? {
             Command::Start => set_phase(&crew, Phase::Run),
-            Command::Measure => {
-                crew.shared.measurement.fetch_add(1, Ordering::Relaxed);
-            }
+            Command::Measure => crew.shared.begin_measurement(),
             Command::Snapshot => dialogue.answer(&crew.snapshot())?,
             Command::Driver => dialogue.answer(&crew.driver)?,
             Command::Stop => break,
@@ -223,7 +255,7 @@ pub(crate) fn by_clock(crew: Crew, length: Length) -> Result<Timed, Failure> {
     if let Length::Clock { warmup, .. } = length {
         set_phase(&crew, Phase::Run);
         std::thread::sleep(warmup);
-        crew.shared.measurement.fetch_add(1, Ordering::Relaxed);
+        crew.shared.begin_measurement();
     }
     let before = crew.snapshot();
     match length {
@@ -291,19 +323,18 @@ fn drain(crew: Crew) -> Result<LoadReport, Failure> {
     set_phase(&crew, Phase::Abort);
     let calls = (crew.calls)();
     let latency = (crew.join)()?;
-    let us = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
+    let streams = Percentiles::of(&crew.shared.streams.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(LoadReport {
         totals: crew.shared.snapshot(calls),
-        samples: latency.len(),
-        p50_us: us(0.5),
-        p99_us: us(0.99),
-        p999_us: us(0.999),
+        latency: Percentiles::of(&latency),
+        streams,
+        fairness: crew.shared.fairness(),
         first_error: crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take(),
     })
 }
 
 fn set_phase(crew: &Crew, phase: Phase) {
-    crew.shared.phase.store(phase as u8, Ordering::Release);
+    crew.shared.set_phase(phase);
     (crew.wake)();
 }
 
@@ -319,6 +350,16 @@ mod tests {
         shared.faults(0, || "never".into());
         assert_eq!(shared.snapshot((0, 0)).errors, 4);
         assert_eq!(shared.first_error.lock().unwrap().as_deref(), Some("first"));
+    }
+
+    #[test]
+    fn fairness_is_the_slowest_by_the_mean_of_all_threads() {
+        let shared = Shared::new(1);
+        assert_eq!(shared.fairness(), None);
+        [30, 50, 40].into_iter().for_each(|frames| shared.add_pace(frames));
+        assert_eq!(shared.fairness(), Some(0.75));
+        shared.add_pace(0);
+        assert_eq!(shared.fairness(), Some(0.0));
     }
 
     #[test]

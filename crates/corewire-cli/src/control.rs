@@ -71,6 +71,10 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(less), Ordering::Relaxed);
     }
 
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

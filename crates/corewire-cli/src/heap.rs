@@ -37,6 +37,12 @@ pub(crate) fn totals() -> HeapTotals {
     sum
 }
 
+/// Bytes that this thread has asked for, a reallocation by its whole new size; of a thread past the first [`SLOTS`] also
+/// those of others.
+pub(crate) fn of_this_thread() -> u64 {
+    slot().bytes.load(Ordering::Relaxed)
+}
+
 const SLOTS: usize = 64;
 
 #[repr(align(128))]

@@ -6,14 +6,18 @@ mod bench;
 mod call;
 mod conduct;
 mod control;
+mod discovery;
 mod failure;
 mod heap;
 #[cfg_attr(not(target_os = "linux"), path = "limit_elsewhere.rs")]
 mod limit;
 mod lists;
 mod load;
+mod moves;
 mod pattern;
+mod percentiles;
 mod proxy;
+mod registry;
 mod serve;
 mod system;
 mod udp;
@@ -22,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{BenchArgs, Cli, Command, LimitLoadKind};
+use args::{BenchArgs, BenchKind, Cli, Command, LimitLoadKind};
 use failure::Failure;
 
 #[global_allocator]
@@ -45,7 +49,9 @@ fn main() -> ExitCode {
 fn run(command: Option<Command>) -> Result<bool, Failure> {
     match command {
         None => bench::bench(&BenchArgs::quick_suite()),
+        Some(Command::Bench(args)) if args.kind == BenchKind::Discovery => discovery::bench(&args),
         Some(Command::Bench(args)) => bench::bench(&args),
+        Some(Command::Registry(command)) => registry::run(&command).map(|()| true),
         Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),
         Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),
         Some(Command::Load(args)) => load::load(&args),

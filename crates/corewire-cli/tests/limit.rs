@@ -62,28 +62,26 @@ impl Drop for Program {
     }
 }
 
-fn server(kind: &str) -> (Program, String) {
-    let mut server = Program::start(&["limit-serve", kind, "--control"]);
+fn server(kind: &str, more: &[&str]) -> (Program, String) {
+    let mut server = Program::start(&[&["limit-serve", kind, "--control"], more].concat());
     let uri = server.line().strip_prefix("listening on ").unwrap().to_owned();
     (server, uri)
 }
 
 /// Runs until `messages` are back, then drains; the load's report and the server's last snapshot.
 fn echo(connections: u64, window: u64, size: u64, messages: u64) -> (Value, Value) {
-    let (mut server, uri) = server("echo");
-    let (c, w, s) = (connections.to_string(), window.to_string(), size.to_string());
-    let mut load = Program::start(&[
-        "limit-load",
-        "echo",
-        "--target",
-        &uri,
-        "--connections",
-        &c,
-        "--window",
-        &w,
-        "--size",
-        &s,
-    ]);
+    exchange(connections, window, messages, &[], &["--size", &size.to_string()])
+}
+
+fn moves(connections: u64, window: u64, messages: u64, moves: &str) -> (Value, Value) {
+    exchange(connections, window, messages, &["--moves", moves], &["--moves", moves])
+}
+
+fn exchange(connections: u64, window: u64, messages: u64, serve: &[&str], more: &[&str]) -> (Value, Value) {
+    let (mut server, uri) = server("echo", serve);
+    let (c, w) = (connections.to_string(), window.to_string());
+    let load = ["limit-load", "echo", "--target", &uri, "--connections", &c, "--window", &w];
+    let mut load = Program::start(&[&load, more].concat());
     assert_eq!(load.line(), "ready");
     server.snapshot_when(|s| s["sessions"] == connections);
     load.tell("start");
@@ -120,9 +118,42 @@ fn messages_larger_than_every_buffer_all_come_back() {
     assert_all_came_back(3, 2, 5_000_001, 12);
 }
 
+fn assert_both_sides_agree(report: &Value, server: &Value) {
+    assert_eq!(report["totals"]["errors"], 0, "{report}");
+    for (ours, theirs) in [("sent_bytes", "recv_bytes"), ("recv_bytes", "sent_bytes")] {
+        assert_eq!(report["totals"][ours], server[theirs], "{ours} of {report} against {server}");
+    }
+}
+
+#[test]
+fn replies_have_the_length_that_is_asked_for() {
+    for (there, back, window) in [(87, 65, 4), (20, 1_000_000, 3), (2_000_000, 7, 2)] {
+        let (report, server) = moves(3, window, 50, &format!("{there}:{back}"));
+        assert_both_sides_agree(&report, &server);
+        let totals = &report["totals"];
+        let messages = totals["messages"].as_u64().unwrap();
+        assert_eq!(
+            (&totals["sent_bytes"], &totals["recv_bytes"]),
+            (&(messages * there).into(), &(messages * back).into())
+        );
+    }
+}
+
+#[test]
+fn rounds_are_ended_before_the_load_ends() {
+    for window in [1, 3, 16, 40] {
+        let (report, server) = moves(3, window, 2_000, "42:16,16x144:144,16:16");
+        assert_both_sides_agree(&report, &server);
+        let messages = report["totals"]["messages"].as_u64().unwrap();
+        assert_eq!(messages % 16, 0, "{report}");
+        assert_eq!(report["totals"]["sent_bytes"].as_u64().unwrap(), messages / 16 * 2362);
+        assert_eq!(report["totals"]["recv_bytes"].as_u64().unwrap(), messages / 16 * 2336);
+    }
+}
+
 #[test]
 fn one_way_bytes_all_arrive() {
-    let (mut server, uri) = server("sink");
+    let (mut server, uri) = server("sink", &[]);
     let mut load = Program::start(&["limit-load", "sink", "--target", &uri, "--connections", "3"]);
     assert_eq!(load.line(), "ready");
     load.tell("start");
@@ -136,7 +167,7 @@ fn one_way_bytes_all_arrive() {
 
 #[test]
 fn a_snapshot_allocates_nothing() {
-    let (mut server, _) = server("echo");
+    let (mut server, _) = server("echo", &[]);
     // The threads of the server may still be setting themselves up: what they allocate ends, what a snapshot
     // allocates would not.
     let (last, alike) = (RefCell::new(Value::Null), Cell::new(0));
@@ -149,7 +180,7 @@ fn a_snapshot_allocates_nothing() {
 
 #[test]
 fn a_server_that_goes_away_is_a_fault_and_not_a_hang() {
-    let (mut server, uri) = server("echo");
+    let (mut server, uri) = server("echo", &[]);
     let mut load = Program::start(&["limit-load", "echo", "--target", &uri, "--connections", "2"]);
     assert_eq!(load.line(), "ready");
     load.tell("start");

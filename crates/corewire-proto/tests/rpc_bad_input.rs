@@ -158,6 +158,26 @@ fn one_connection_speaks_one_version() {
 }
 
 #[test]
+fn a_version_that_a_server_does_not_speak_is_answered_in_that_version() {
+    let only = |version| Settings { versions: [version].into_iter().collect(), ..Settings::default() };
+    let mut second = RpcPeer::new(Connection::server(only(Version::V1)));
+    let error = second.receive(&frame(V2, SETTINGS, 0, 0, b"")).unwrap_err();
+    assert_eq!(error, ConnectionError::VersionRefused { version: Version::V2 });
+    second.machine.abort(&error, &mut second.out);
+    let (header, _) = Frame::parse(&second.out).unwrap().unwrap();
+    let (_, last) = Frame::parse(&second.out[16 + header.body_len as usize..]).unwrap().unwrap();
+    assert!(
+        matches!(last, Frame::GoAway(body) if body.last_accepted.is_none() && body.code.0 == 16),
+        "{last:?}"
+    );
+    second.assert_idle();
+
+    let first = || RpcPeer::new(Connection::server(only(Version::V2)));
+    assert_answers(first(), &frame(V1, REQUEST, 4, 9, NAMES), &frame(V1, RESPONSE, 4, 9, b"\0\x04"));
+    assert_answers(first(), &frame(V1, INIT, 0, 9, NAMES), &frame(V1, CANCEL, 0, 9, b""));
+}
+
+#[test]
 fn version_2_begins_with_settings_and_has_them_once() {
     let fresh = || RpcPeer::new(Connection::server(Settings::default()));
     let found = FrameType::Request;

@@ -135,7 +135,7 @@ fn every_example_of_the_specification_is_a_frame() {
         assert_eq!(written, bytes, "{span}");
         count += 1;
     }
-    assert_eq!(count, 20);
+    assert_eq!(count, 22);
 }
 
 #[test]

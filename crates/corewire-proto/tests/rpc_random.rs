@@ -1,7 +1,10 @@
 //! The fuzz bodies over seeded bytes. To replay a failure, run the body on the seed that the message names.
 
+use std::path::Path;
+
+use corewire_testkit::fuzz::replay;
 use corewire_testkit::random_bytes;
-use corewire_testkit::rpc_fuzz::{rpc_frames, rpc_input, rpc_machines};
+use corewire_testkit::rpc_fuzz::{TARGETS, rpc_frames, rpc_input, rpc_machines};
 
 /// Runs `body` on bytes of each seed; a failure names its seed.
 fn for_seeds(seeds: u64, len: usize, body: fn(&[u8])) {
@@ -11,6 +14,14 @@ fn for_seeds(seeds: u64, len: usize, body: fn(&[u8])) {
         if std::panic::catch_unwind(|| body(&bytes)).is_err() {
             panic!("fails for seed {seed}, length {}", bytes.len());
         }
+    }
+}
+
+#[test]
+fn every_target_passes_over_its_committed_corpus_and_what_is_near_to_it() {
+    for (name, target) in TARGETS {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+        replay(&corpus, target, 3_000);
     }
 }
 

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use corewire_discovery::Flight;
 use corewire_proto::rpc::Code;
 use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
@@ -16,6 +17,8 @@ pub(crate) struct Handle {
     home: Home,
     link: usize,
     place: usize,
+    /// Of a call by a channel that balances: in flight for as long as this is held.
+    pub(crate) flight: Option<Flight>,
 }
 
 /// What comes back from the link's worker.
@@ -24,7 +27,7 @@ pub(crate) type Away<T> = oneshot::Receiver<T>;
 impl Handle {
     /// One of the holders that the slot counts.
     pub(crate) fn new(link: &Link, place: usize) -> Self {
-        Self { home: link.home.clone(), link: link.id, place }
+        Self { home: link.home.clone(), link: link.id, place, flight: None }
     }
 
     /// Acts on the link's worker; `None` if the calling code runs elsewhere (or the link is gone).
@@ -57,16 +60,20 @@ impl Handle {
         });
     }
 
-    /// Polls on the link's worker until it is ready, in a task there.
+    /// Polls on the link's worker until it is ready or given up, in a task there. Give it up before the handle: once the
+    /// slot is given back, its place may be that of another call.
     pub(crate) fn away<T: Send + 'static>(
         &self,
         mut poll: impl FnMut(&Rc<Link>, usize, &mut Context<'_>) -> Poll<T> + Send + 'static,
     ) -> Away<T> {
-        let (sender, receiver) = oneshot::channel();
+        let (mut sender, receiver) = oneshot::channel();
         let (link, place) = (self.link, self.place);
         let _ = self.home.run(move || {
             drop(spawn_local(async move {
                 let polled = std::future::poll_fn(|context| {
+                    if sender.poll_canceled(context).is_ready() {
+                        return Poll::Ready(None);
+                    }
                     // A link that is gone drops the sender, which says so.
                     with_link(link, |link| poll(link, place, context).map(Some)).unwrap_or(Poll::Ready(None))
                 });
@@ -85,8 +92,10 @@ impl Handle {
             link.with(|state| {
                 let Some(slot) = state.slots.get_mut(place).filter(|slot| slot.is_live) else { return };
                 let key = slot.key;
-                slot.is_lost(Status::new(code, reason));
-                let _ = state.machine.cancel(key, code, reason, &mut state.out);
+                // A call of which both halves have ended is over: there is nothing to cancel, and nobody to tell.
+                if state.machine.cancel(key, code, reason, &mut state.out).is_ok() {
+                    slot.is_lost(Status::new(code, reason));
+                }
             });
         });
     }

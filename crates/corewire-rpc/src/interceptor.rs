@@ -5,6 +5,7 @@ use std::time::Duration;
 use corewire_proto::rpc::{Code, MethodPath};
 
 use crate::client::CallOptions;
+use crate::metadata::Metadata;
 use crate::server::Context;
 use crate::status::Status;
 
@@ -27,7 +28,7 @@ use crate::status::Status;
 /// }
 /// ```
 pub trait ServerInterceptor: Send + Sync + 'static {
-    /// A call has arrived.
+    /// A call has arrived. Metadata for its response can be added to the context, also if it is refused.
     ///
     /// # Errors
     /// The call is refused: it fails with this status, its handler does not run, and interceptors behind this one do not
@@ -37,7 +38,8 @@ pub trait ServerInterceptor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A call has ended, after `took`. [`Code::CANCELLED`] stands for all ends that the handler did not see.
+    /// A call has ended, after `took`. [`Code::CANCELLED`] stands for all ends that the handler did not see. What was sent
+    /// beside the responses is in [`Context::response_metadata`].
     fn on_end(&self, call: &Context, code: Code, took: Duration) {
         let _ = (call, code, took);
     }
@@ -55,7 +57,14 @@ pub trait ClientInterceptor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A unary call has ended, or a streaming call has begun, after `took`.
+    /// What the server sent beside its responses (version 2), headers and trailers; told before the end of the call, and
+    /// not at all if there is none. That of a failure is with it.
+    fn on_metadata(&self, path: &MethodPath, metadata: &Metadata) {
+        let _ = (path, metadata);
+    }
+
+    /// A call has ended, after `took`: a unary one with its result, one with streams when its caller has let go of all its
+    /// ends. [`Code::CANCELLED`] stands for calls that were dropped before the server had ended.
     fn on_end(&self, path: &MethodPath, code: Code, took: Duration) {
         let _ = (path, code, took);
     }

@@ -35,7 +35,9 @@
 
 pub mod client;
 mod current;
+pub mod discover;
 mod forward;
+mod gauges;
 mod handle;
 mod interceptor;
 mod link;
@@ -119,15 +121,16 @@ pub use corewire_rpc_macros::service;
 pub use futures_core::Stream;
 
 pub use bytes::Bytes;
-pub use client::{CallOptions, Channel, ChannelBuilder, Opening, Reply, Retry, Unary};
+pub use client::{CallOptions, Channel, ChannelBuilder, Opening, Reply, Retry, Unary, WithMetadata};
 pub use corewire_proto::rpc::{
-    Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version,
+    Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version, Versions,
 };
+pub use gauges::{Gauges, ServerGauges};
 pub use interceptor::{ClientInterceptor, ServerInterceptor};
 #[cfg(feature = "prost")]
 pub use message::Proto;
 pub use message::{Compact, Json, Message};
-pub use metadata::Metadata;
+pub use metadata::{Metadata, MetadataError};
 pub use server::{Context, RpcServer, Service};
 pub use status::Status;
 pub use stream::{Sink, Streaming};

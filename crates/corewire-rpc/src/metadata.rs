@@ -1,7 +1,9 @@
 //! What goes with a call beside its messages.
 
 use bytes::Bytes;
-use corewire_proto::rpc::{Extensions, TraceContext};
+use corewire_proto::rpc::{Code, Extensions, Options, TraceContext};
+
+use crate::status::Status;
 
 /// Names and values that go with a call (version 2), in their order; a name may come more than once.
 ///
@@ -20,6 +22,8 @@ pub struct Metadata {
 
 impl Metadata {
     pub(crate) const EMPTY: Self = Self { entries: Vec::new() };
+
+    pub(crate) const NONE: &'static Self = &Self::EMPTY;
 
     /// Adds a value. A name has 1 to 255 characters of `a-z 0-9 - _ .`; a call with another one fails.
     pub fn add(&mut self, name: impl Into<String>, value: impl Into<Bytes>) {
@@ -44,6 +48,19 @@ impl Metadata {
     /// None.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    pub(crate) fn pop(&mut self) {
+        self.entries.pop();
+    }
+
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.entries.extend_from_slice(&other.entries);
+    }
+
+    /// As the state machine takes it.
+    pub(crate) fn as_pairs(&self) -> Vec<(&str, &[u8])> {
+        self.iter().collect()
     }
 
     /// The metadata of a received block.
@@ -73,5 +90,50 @@ impl Head {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.metadata.entries.is_empty() && self.trace.is_none()
+    }
+}
+
+/// A handler cannot send this metadata.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetadataError {
+    /// The client speaks version 1.
+    #[error("the client speaks version 1, which carries no metadata: look at `Context::version` first")]
+    NotInVersion1,
+    /// The call is a stream of the `STREAM_*` family.
+    #[error("streams of the STREAM family carry no metadata of the server: use a bidi call")]
+    NotOnStreams,
+    /// The first response has been sent.
+    #[error("the first response has been sent: add headers before it, or use a trailer")]
+    HeaderSent,
+    /// The call has been answered, has failed, or was cancelled.
+    #[error("the call is over: add metadata before it is answered")]
+    CallOver,
+    /// The name has other characters than `a-z 0-9 - _ .`, none, or more than 255.
+    #[error("{0:?} is no metadata name: it has 1 to 255 characters of a-z, 0-9, '-', '_', '.'")]
+    Name(String),
+    /// All of it together is longer than the client takes.
+    #[error("{len} bytes of metadata do not fit: the client takes {limit}")]
+    TooLong {
+        /// What it would come to, in bytes as on the wire.
+        len: usize,
+        /// The client's limit in bytes.
+        limit: usize,
+    },
+}
+
+impl From<MetadataError> for Status {
+    fn from(error: MetadataError) -> Self {
+        Self::new(Code::INTERNAL, error.to_string())
+    }
+}
+
+/// The name, if it can be sent.
+pub(crate) fn check_name(name: &str) -> Result<(), MetadataError> {
+    let metadata = [(name, &b""[..])];
+    let options = Options { metadata: &metadata, ..Options::default() };
+    match options.invalid_name() {
+        Some(name) => Err(MetadataError::Name(name.to_owned())),
+        None => Ok(()),
     }
 }

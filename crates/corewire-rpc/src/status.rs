@@ -6,6 +6,8 @@ use std::fmt;
 use bytes::Bytes;
 use corewire_proto::rpc::{CallError, Code, ErrorBody, SendError};
 
+use crate::metadata::Metadata;
+
 /// A call that did not succeed: a code, a text for people, and details that the application may add.
 ///
 /// ```
@@ -26,6 +28,7 @@ struct Inner {
     code: Code,
     message: Cow<'static, str>,
     details: Bytes,
+    metadata: Metadata,
     not_begun: bool,
 }
 
@@ -35,7 +38,13 @@ impl Status {
 
     /// A status with a text for people.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        let inner = Inner { code, message: message.into(), details: Bytes::new(), not_begun: false };
+        let inner = Inner {
+            code,
+            message: message.into(),
+            details: Bytes::new(),
+            metadata: Metadata::EMPTY,
+            not_begun: false,
+        };
         Self { inner: Box::new(inner) }
     }
 
@@ -71,6 +80,11 @@ impl Status {
         &self.inner.details
     }
 
+    /// What the server sent beside the failure, as a trailer; empty in version 1.
+    pub fn metadata(&self) -> &Metadata {
+        &self.inner.metadata
+    }
+
     /// The server has certainly not begun the call: it can be made again without harm.
     pub fn is_not_begun(&self) -> bool {
         self.inner.not_begun
@@ -92,7 +106,10 @@ impl Status {
     }
 
     pub(crate) fn from_wire(error: &ErrorBody<'_>) -> Self {
-        Self::new(error.code, error.message.to_owned()).with_details(Bytes::copy_from_slice(error.details))
+        let mut status = Self::new(error.code, error.message.to_owned());
+        status.inner.details = Bytes::copy_from_slice(error.details);
+        status.inner.metadata = Metadata::read(&error.extensions);
+        status
     }
 
     pub(crate) fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
@@ -124,6 +141,10 @@ impl From<Code> for Status {
 
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
+        if error == CallError::MessageNeeded {
+            let why = "a call of version 1 begins with its first message: add `.first(message)` or `.only(message)`";
+            return Self::invalid(why).not_begun();
+        }
         let code = match error {
             CallError::GoingAway => Code::UNAVAILABLE,
             CallError::TooManyCalls { .. } | CallError::TooManyStreams { .. } => Code::RESOURCE_EXHAUSTED,

@@ -13,6 +13,7 @@ use futures_core::Stream;
 use crate::current::Current;
 use crate::handle::{Away, Handle};
 use crate::message::Message;
+use crate::metadata::Metadata;
 use crate::status::Status;
 
 /// The messages of the peer, in order: those of the client in a handler, those of the server at a caller.
@@ -23,8 +24,11 @@ use crate::status::Status;
 ///
 /// It is a [`Stream`], `Send`, and can be read on any thread; each message then comes by way of the connection's worker.
 pub struct Streaming<T = Bytes> {
-    handle: Handle,
+    // Dropped before the handle: it must not outlive the hold on the call.
     away: Option<Away<Option<Result<Bytes, Status>>>>,
+    handle: Handle,
+    /// A message that was taken to see what came with it.
+    peeked: Option<Option<Result<Bytes, Status>>>,
     is_done: bool,
     cancels: bool,
     message: PhantomData<fn() -> T>,
@@ -32,7 +36,7 @@ pub struct Streaming<T = Bytes> {
 
 impl<T> Streaming<T> {
     pub(crate) const fn new(handle: Handle, cancels: bool) -> Self {
-        Self { handle, away: None, is_done: false, cancels, message: PhantomData }
+        Self { handle, away: None, peeked: None, is_done: false, cancels, message: PhantomData }
     }
 }
 
@@ -59,13 +63,46 @@ impl<T: Message> Streaming<T> {
         if self.is_done {
             return Poll::Ready(None);
         }
-        let next = ready!(self.poll_payload(context));
+        let next = match self.peeked.take() {
+            Some(peeked) => peeked,
+            None => ready!(self.poll_payload(context)),
+        };
         self.is_done = !matches!(next, Some(Ok(_)));
         Poll::Ready(next.map(|next| next.and_then(T::decode)))
     }
 }
 
 impl<T> Streaming<T> {
+    /// What came with the first message of the other side (or with its end, if it sent none): waits for it, and takes no
+    /// message away. At a caller these are the headers that the handler added; empty in version 1.
+    ///
+    /// # Errors
+    /// The call failed before it; [`next`](Self::next) says so too.
+    pub async fn header(&mut self) -> Result<Metadata, Status> {
+        if !self.is_done && self.peeked.is_none() {
+            let next = poll_fn(|context| self.poll_payload(context)).await;
+            self.peeked = Some(next);
+        }
+        match &self.peeked {
+            Some(Some(Err(status))) => Err(status.clone()),
+            _ => Ok(self.metadata().await.0),
+        }
+    }
+
+    /// What came with the end of the other side's half; empty as long as that has not come, and in version 1. That of a failure is in its
+    /// [`Status::metadata`] as well.
+    pub async fn trailer(&self) -> Metadata {
+        self.metadata().await.1
+    }
+
+    async fn metadata(&self) -> (Metadata, Metadata) {
+        if let Some(metadata) = self.handle.here(|link, place| link.metadata(place)) {
+            return metadata;
+        }
+        let away = self.handle.away(|link, place, _| Poll::Ready(link.metadata(place)));
+        away.await.unwrap_or_default()
+    }
+
     #[inline]
     fn poll_payload(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if self.away.is_none()
@@ -96,7 +133,7 @@ impl<T> Drop for Streaming<T> {
             if !self.is_done {
                 self.handle.cancel(Code::CANCELLED, "the caller dropped the responses");
             }
-        } else {
+        } else if !self.is_done {
             self.handle.anywhere(|link, place| link.deafen(place));
         }
     }
@@ -113,8 +150,9 @@ impl<T> fmt::Debug for Streaming<T> {
 /// A caller ends its half by [`finish`](Self::finish); dropping the sink without that cancels the call. A handler's
 /// half ends when the handler does.
 pub struct Sink<T = Bytes> {
-    handle: Handle,
+    // Dropped before the handle: it must not outlive the hold on the call.
     away: Option<Away<Result<(), Status>>>,
+    handle: Handle,
     /// At a caller: whether it has ended its half.
     is_finished: bool,
     is_caller: bool,
@@ -171,40 +209,38 @@ impl<T: Message> Sink<T> {
     /// # Errors
     /// The call is over, or the message cannot be written or sent.
     pub async fn send(&mut self, message: T) -> Result<(), Status> {
-        let payload = message.encode()?;
-        self.send_payload(payload).await
+        let mut payload = message.encode()?;
+        if self.away.is_some() {
+            self.settle().await?;
+        }
+        match poll_fn(|context| self.poll_send_here(&mut payload, context)).await {
+            Some(sent) => sent,
+            None => self.send_away(payload).await,
+        }
     }
 }
 
 impl<T> Sink<T> {
-    async fn send_payload(&mut self, payload: Bytes) -> Result<(), Status> {
-        self.settle().await?;
-        match poll_fn(|context| self.poll_ready_here(context)).await {
-            Some(ready) => {
-                ready?;
-                let hold = self.may_hold && Current::get().slot == Some(self.handle.key());
-                let sent = self.handle.here(|link, place| link.send(place, payload, hold));
-                sent.unwrap_or_else(|| Err(Status::closed()))
-            }
-            None => {
-                let mut payload = Some(payload);
-                self.away = Some(self.handle.away(move |link, place, context| {
-                    ready!(link.poll_ready(place, context))?;
-                    Poll::Ready(link.send(place, payload.take().unwrap_or_default(), false))
-                }));
-                self.settle().await
-            }
-        }
-    }
-
     /// `None`: the calling code runs elsewhere.
     #[inline]
-    fn poll_ready_here(&self, context: &mut Context<'_>) -> Poll<Option<Result<(), Status>>> {
-        match self.handle.here(|link, place| link.poll_ready(place, context)) {
+    fn poll_send_here(
+        &self,
+        payload: &mut Bytes,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<(), Status>>> {
+        let hold = self.may_hold && Current::get().slot == Some(self.handle.key());
+        match self.handle.here(|link, place| link.poll_send(place, payload, hold, context)) {
             Some(polled) => polled.map(Some),
             None if self.handle.is_here() => Poll::Ready(Some(Err(Status::closed()))),
             None => Poll::Ready(None),
         }
+    }
+
+    async fn send_away(&mut self, mut payload: Bytes) -> Result<(), Status> {
+        self.away = Some(
+            self.handle.away(move |link, place, context| link.poll_send(place, &mut payload, false, context)),
+        );
+        self.settle().await
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use corewire::wait;
 use corewire_rpc::{Bytes, Channel, Code, Context, Message, Service, Sink, Status, Streaming, Version};
-use support::{VERSIONS, channel, echo_service, eventually, server};
+use support::{Running, VERSIONS, channel, echo_service, eventually, server, stuck};
 
 async fn every_mode(channel: &Channel, is_v2: bool) -> Result<(), Status> {
     assert_eq!(channel.unary("EchoService/echo", "Hello").await?, "Hello");
@@ -156,48 +156,6 @@ fn what_a_handler_fails_with_reaches_the_caller_whole_in_version_2() {
     assert_eq!(status.code(), Code::UNKNOWN, "version 1 ends at 10");
 }
 
-/// Counts the handlers that run.
-#[derive(Clone, Default)]
-struct Running(Arc<AtomicUsize>);
-
-struct Runs(Running);
-
-impl Running {
-    fn begin(&self) -> Runs {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Runs(self.clone())
-    }
-
-    fn now(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Runs {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn stuck(running: &Running) -> Service {
-    let (unary, bidi) = (running.clone(), running.clone());
-    Service::new("Stuck")
-        .unary("unary", move |_: Bytes, _: Context| {
-            let runs = unary.begin();
-            async move {
-                let _runs = runs;
-                std::future::pending::<Result<Bytes, Status>>().await
-            }
-        })
-        .bidi("bidi", move |_: Streaming, _: Sink, _: Context| {
-            let runs = bidi.begin();
-            async move {
-                let _runs = runs;
-                std::future::pending::<Result<(), Status>>().await
-            }
-        })
-}
-
 #[test]
 fn a_dropped_call_is_cancelled_at_the_server() {
     let running = Running::default();
@@ -279,6 +237,8 @@ fn ten_thousand_pending_calls_fail_at_once_and_once_each_when_their_server_dies(
             for call in calls {
                 codes.push(call.await.unwrap().unwrap_err().code());
             }
+            let left = channel.gauges().await;
+            assert!(left.is_idle() && left.connections == 0, "{left:?}");
             sender.send(codes).unwrap();
         })
         .unwrap();

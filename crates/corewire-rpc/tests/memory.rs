@@ -4,6 +4,7 @@
 mod support;
 
 use allocation_counter::measure;
+use corewire_rpc::discover::registry::{Endpoint, LocalRegistry};
 use corewire_rpc::{Bytes, Channel, MethodPath, Version};
 use support::{VERSIONS, server};
 
@@ -21,6 +22,34 @@ fn allocated(uri: &str, version: Version, calls: usize) -> u64 {
         .unwrap();
     });
     counted.count_total
+}
+
+/// The same by a channel that balances.
+fn allocated_balanced(uri: &str, calls: usize) -> u64 {
+    let address = uri.trim_start_matches("tcp://").to_owned();
+    let counted = measure(move || {
+        corewire::block_on(async move {
+            let registry = LocalRegistry::new();
+            let endpoint = |n: usize| Endpoint::new("EchoService", n.to_string(), &*address).unwrap();
+            let _leases: Vec<_> = (0..8).map(|n| registry.register(endpoint(n)).unwrap()).collect();
+            let channel = Channel::discover(&registry, "EchoService").build().await.unwrap();
+            let path = MethodPath::new("EchoService", "echo").unwrap();
+            for _ in 0..calls {
+                channel.unary(&path, Bytes::from_static(&[7; 47])).await.unwrap();
+            }
+        })
+        .unwrap();
+    });
+    counted.count_total
+}
+
+#[test]
+fn a_call_that_is_balanced_allocates_nothing_either() {
+    let server = server(|server| server);
+    allocated_balanced(server.uri(), 1_000);
+    let few = allocated_balanced(server.uri(), 1_000);
+    let many = allocated_balanced(server.uri(), 3_000);
+    assert!(many < few + 40, "{few} allocations for 1,000 calls, {many} for 3,000");
 }
 
 #[test]

@@ -63,6 +63,6 @@ pub use stats::WorkerStats;
 pub use stream::{ReadHalf, Stream, Tcp, TcpListener, TcpStream, Unix, UnixListener, UnixStream, WriteHalf};
 pub use task::{JoinHandle, spawn_blocking, spawn_local, yield_now};
 pub use time::{Elapsed, Sleep, Timeout, now, sleep, sleep_until, timeout};
-pub use worker::{WorkerHandle, WorkerId, current_worker};
+pub use worker::{WorkerHandle, WorkerId, before_flush, current_worker};
 
 pub use corewire_driver as driver;

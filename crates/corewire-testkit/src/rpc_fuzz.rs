@@ -3,9 +3,14 @@
 use corewire_proto::rpc::{Connection, Frame, FrameType, HEADER_LEN, Header, Settings, Version};
 
 use crate::choices::Choices;
+use crate::fuzz::Target;
 use crate::rpc_pair::{RpcPeer, Seen};
 
 pub use crate::rpc_sim::rpc_machines;
+
+/// Every RPC target and its name, which is also that of its corpus.
+pub const TARGETS: [(&str, Target); 3] =
+    [("rpc_frames", rpc_frames), ("rpc_input", rpc_input), ("rpc_machines", rpc_machines)];
 
 /// Any bytes as frames: reading never panics, and writing what was read gives the bytes back.
 ///

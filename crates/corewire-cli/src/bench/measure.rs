@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use corewire::runtime::driver::DriverKind;
 
 use super::child::Process;
-use super::plan::{Cell, Pace, Workload};
+use super::plan::{Cell, FRAMES, Pace, STREAMS, Workload};
 use super::stats::per;
 use crate::args::{CallMode, Driver};
 use crate::conduct::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, LoadReport};
 use crate::control::Snapshot;
 use crate::failure::Failure;
+use crate::percentiles::Percentiles;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -25,10 +26,9 @@ pub(crate) struct Measured {
     pub(crate) client_heap: f64,
     pub(crate) server_heap_per_connection: f64,
     pub(crate) bytes_per_recv: f64,
-    pub(crate) samples: u64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) p999_us: f64,
+    pub(crate) latency: Percentiles,
+    pub(crate) streams: Percentiles,
+    pub(crate) fairness: Option<f64>,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
 }
@@ -72,6 +72,7 @@ pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Res
     let sessions = if cell.workload.is_udp() { 0 } else { cell.connections as u64 };
     let idle = await_sessions(&mut server, sessions)?;
     let driver = server.driver()?;
+    let ready = load.snapshot()?;
 
     load.tell("start")?;
     std::thread::sleep(pace.warmup);
@@ -82,12 +83,12 @@ pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Res
     load.tell("stop")?;
     let report: LoadReport = load.json(DRAIN_TIMEOUT + Duration::from_secs(5))?;
     load.finish()?;
-    let last = await_bytes(&mut server, report.totals.sent_bytes)?;
+    let last = await_bytes(&mut server, &report.totals)?;
     server.tell("stop")?;
     server.finish()?;
 
     let per_connection = idle.heap_live_bytes.saturating_sub(empty.heap_live_bytes) as f64;
-    let mut measured = figures(cell, &before, &after, report, &last);
+    let mut measured = figures(cell, &before, &after, report, &Ends { ready, last });
     measured.driver = driver;
     measured.server_heap_per_connection = per(per_connection, cell.connections as f64);
     Ok(measured)
@@ -106,8 +107,17 @@ fn both(server: &mut Process, load: &mut Process) -> Result<Both, Failure> {
     Ok(Both { server: server.json(START_TIMEOUT)?, load })
 }
 
-fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, last: &Snapshot) -> Measured {
-    let size = cell.wire_size() as f64;
+/// What is compared once all is back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ends {
+    /// Of the load, before it sends.
+    ready: Snapshot,
+    /// Of the server, at the end.
+    last: Snapshot,
+}
+
+fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, ends: &Ends) -> Measured {
+    let size = cell.wire_size();
     let (server, load) = (Delta(&before.server, &after.server), Delta(&before.load, &after.load));
     // Each side's cost is divided by what that side itself moved between its own two snapshots.
     let server_messages = server.of(|s| s.recv_bytes) / size;
@@ -119,8 +129,8 @@ fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, last: &
         }
         _ => per(load_messages, load.seconds()),
     };
-    let (lost, story) = discrepancy(cell, &report.totals, last);
-    let errors = report.totals.errors + last.errors + lost;
+    let (lost, story) = discrepancy(cell, &report.totals, ends);
+    let errors = report.totals.errors + ends.last.errors + lost;
     Measured {
         driver: String::new(),
         msgs_per_s,
@@ -130,32 +140,64 @@ fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, last: &
         client_heap: per(load.of(|s| s.heap_bytes), load_messages),
         server_heap_per_connection: 0.0,
         bytes_per_recv: per(server.of(|s| s.recv_bytes), server.of(|s| s.recv_calls)),
-        samples: report.samples,
-        p50_us: report.p50_us,
-        p99_us: report.p99_us,
-        p999_us: report.p999_us,
+        latency: report.latency,
+        streams: report.streams,
+        fairness: report.fairness,
         errors,
         first_error: report.first_error.or(story).filter(|_| errors > 0),
     }
 }
 
-/// Messages that one side sent and the other never saw.
-fn discrepancy(cell: &Cell, load: &Snapshot, server: &Snapshot) -> (u64, Option<String>) {
-    if matches!(cell.workload, Workload::Rpc(..) | Workload::Stream(_)) {
-        // Frames of the connection and of other lengths go beside the messages; each call checks its own reply.
-        return (0, None);
-    }
-    let messages = |bytes: u64| bytes.div_ceil(cell.wire_size() as u64);
+/// What of the bytes may be frames of the connection: for each of them (going away, 22 bytes), and for its messages
+/// (credits).
+const AROUND_CONNECTION_MAX: f64 = 32.0;
+const AROUND_MESSAGES_MAX: f64 = 0.01;
+
+/// Messages that one side sent and the other never saw, or that were not the bytes that the limit moves.
+fn discrepancy(cell: &Cell, load: &Snapshot, ends: &Ends) -> (u64, Option<String>) {
+    let server = &ends.last;
+    let messages = |bytes: u64| (bytes as f64 / cell.wire_size()).ceil() as u64;
     let there = load.sent_bytes.abs_diff(server.recv_bytes);
     if there > 0 {
         let story =
             format!("the load sent {} bytes and the server received {}", load.sent_bytes, server.recv_bytes);
         return (messages(there), Some(story));
     }
-    let back = if cell.workload.is_echoed() { load.sent_bytes.abs_diff(load.recv_bytes) } else { 0 };
-    let story = (back > 0)
-        .then(|| format!("the load sent {} bytes and got {} back", load.sent_bytes, load.recv_bytes));
-    (messages(back), story)
+    if !cell.workload.is_echoed() {
+        return (0, None);
+    }
+    // What is echoed is as long as what was sent; a response is not.
+    let sent_back = if cell.workload.is_rpc() { server.sent_bytes } else { load.sent_bytes };
+    let back = sent_back.abs_diff(load.recv_bytes);
+    if back > 0 {
+        let story = format!("{sent_back} bytes were sent back and the load received {}", load.recv_bytes);
+        return (messages(back), Some(story));
+    }
+    match unlike_the_limit(cell, load, &ends.ready) {
+        Some(story) => (1, Some(story)),
+        None => (0, None),
+    }
+}
+
+/// The story of a load whose messages were not the bytes that the limit moves for them.
+fn unlike_the_limit(cell: &Cell, load: &Snapshot, ready: &Snapshot) -> Option<String> {
+    let messages = load.messages.saturating_sub(ready.messages) as f64;
+    let there = load.sent_bytes.saturating_sub(ready.sent_bytes) as f64;
+    let back = load.recv_bytes.saturating_sub(ready.recv_bytes) as f64;
+    let (limit_there, limit_back) = cell.moves().per_message();
+    let is_like = |ours: f64, limit: f64| {
+        let around = AROUND_CONNECTION_MAX * cell.connections as f64 + AROUND_MESSAGES_MAX * limit * messages;
+        (ours - limit * messages).abs() <= around
+    };
+    if !cell.workload.is_rpc() || (messages > 0.0 && is_like(there, limit_there) && is_like(back, limit_back))
+    {
+        return None;
+    }
+    let (there, back) = (per(there, messages), per(back, messages));
+    Some(format!(
+        "a message took {there:.1} bytes there and {back:.1} back, where the limit moves {limit_there:.1} and \
+         {limit_back:.1}"
+    ))
 }
 
 struct Delta<'a>(&'a Snapshot, &'a Snapshot);
@@ -177,9 +219,10 @@ fn await_sessions(server: &mut Process, sessions: u64) -> Result<Snapshot, Failu
     })
 }
 
-/// The server's state once it has received all that was sent, or when time is up.
-fn await_bytes(server: &mut Process, bytes: u64) -> Result<Snapshot, Failure> {
-    Ok(poll(server, DRAIN_TIMEOUT, &|s| s.recv_bytes >= bytes)?.unwrap_or_else(|last| last))
+/// The server's state once it knows of all bytes that the load knows of, or when time is up.
+fn await_bytes(server: &mut Process, load: &Snapshot) -> Result<Snapshot, Failure> {
+    let knows = |s: &Snapshot| s.recv_bytes >= load.sent_bytes && s.sent_bytes >= load.recv_bytes;
+    Ok(poll(server, DRAIN_TIMEOUT, &knows)?.unwrap_or_else(|last| last))
 }
 
 /// Takes snapshots until one will do; the outer error is the process's, the inner one the last snapshot in vain.
@@ -214,13 +257,13 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
     common.extend(cell.workload.is_plain().then_some("--no-offload"));
     match side {
         Side::Limit => {
-            let mut arguments = strings(&["limit-serve", kind], &common);
+            let mut arguments = with_moves(strings(&["limit-serve", kind], &common), cell);
             if cell.workload.is_udp() {
                 arguments.extend(["--size".to_owned(), cell.size.to_string()]);
             }
             arguments
         }
-        Side::Ours(driver) if matches!(cell.workload, Workload::Rpc(..) | Workload::Stream(_)) => {
+        Side::Ours(driver) if cell.workload.is_rpc() => {
             strings(&["serve", "rpc", "--driver", driver.name(), "--threads", "1"], &common)
         }
         Side::Ours(driver) => {
@@ -241,8 +284,9 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
 
 fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<String> {
     let (connections, window) = (cell.connections.to_string(), cell.window.to_string());
-    let size = if side == Side::Limit { cell.wire_size() } else { cell.size };
-    let (size, batch, cpu) = (size.to_string(), cell.batch.to_string(), cores.load.to_string());
+    let in_flight = cell.in_flight().to_string();
+    let window = if side == Side::Limit { in_flight } else { window };
+    let (size, batch, cpu) = (cell.size.to_string(), cell.batch.to_string(), cores.load.to_string());
     let mut common = vec![
         "--target",
         uri,
@@ -264,7 +308,7 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
         Workload::Udp | Workload::UdpPlain => "udp",
         Workload::UdpSend | Workload::UdpSendPlain => "udp-send",
         Workload::Rpc(..) => "rpc",
-        Workload::Stream(_) => "stream",
+        Workload::Stream(_) | Workload::ManyStreams(_) => "stream",
     };
     match side {
         Side::Limit => {
@@ -273,15 +317,16 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
                 (false, true) => "echo",
                 (false, false) => "sink",
             };
-            strings(&["limit-load", kind], &common)
+            with_moves(strings(&["limit-load", kind], &common), cell)
         }
         Side::Ours(driver) => {
             let (mode, wire) = match cell.workload {
                 Workload::Rpc(mode, wire) => (mode, wire),
-                Workload::Stream(wire) => (CallMode::Unary, wire),
+                Workload::Stream(wire) | Workload::ManyStreams(wire) => (CallMode::Unary, wire),
                 _ => (CallMode::Unary, 1),
             };
-            let wire = wire.to_string();
+            let streams = if matches!(cell.workload, Workload::ManyStreams(_)) { STREAMS } else { 1 };
+            let (wire, frames, streams) = (wire.to_string(), FRAMES.to_string(), streams.to_string());
             let lead = [
                 "load",
                 kind,
@@ -295,11 +340,23 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
                 mode.name(),
                 "--wire",
                 &wire,
+                "--frames",
+                &frames,
+                "--streams",
+                &streams,
                 "--control",
             ];
             strings(&lead, &common)
         }
     }
+}
+
+/// Tells the limit what is to move, where it does not simply echo.
+fn with_moves(mut arguments: Vec<String>, cell: &Cell) -> Vec<String> {
+    if cell.workload.is_rpc() {
+        arguments.extend(["--moves".to_owned(), cell.limit_moves().to_string()]);
+    }
+    arguments
 }
 
 fn strings(lead: &[&str], rest: &[&str]) -> Vec<String> {
@@ -331,25 +388,54 @@ mod tests {
                 ..Snapshot::default()
             },
         };
-        let last = Snapshot { recv_bytes: 9600, ..Snapshot::default() };
+        let ends = ends(9600, 9600);
         let totals = Snapshot { sent_bytes: 9600, recv_bytes: 9600, ..Snapshot::default() };
         let report = LoadReport { totals, ..LoadReport::default() };
-        let measured = figures(&ECHO, &at(1, 100), &at(3, 300), report, &last);
+        let measured = figures(&ECHO, &at(1, 100), &at(3, 300), report, &ends);
         assert_eq!(measured.msgs_per_s, 100.0);
         assert_eq!((measured.server_cpu_ns, measured.client_cpu_ns), (500.0, 300.0));
         assert_eq!((measured.server_heap, measured.client_heap), (2.0, 0.0));
         assert_eq!((measured.bytes_per_recv, measured.errors), (64.0, 0));
     }
 
+    fn ends(recv_bytes: u64, sent_bytes: u64) -> Ends {
+        Ends { ready: Snapshot::default(), last: Snapshot { recv_bytes, sent_bytes, ..Snapshot::default() } }
+    }
+
+    fn load(messages: u64, sent_bytes: u64, recv_bytes: u64) -> Snapshot {
+        Snapshot { messages, sent_bytes, recv_bytes, ..Snapshot::default() }
+    }
+
     #[test]
     fn bytes_that_one_side_never_saw_are_errors() {
-        let load = Snapshot { sent_bytes: 3200, recv_bytes: 3200, ..Snapshot::default() };
-        let server = Snapshot { recv_bytes: 3136, ..Snapshot::default() };
-        assert_eq!(discrepancy(&ECHO, &load, &server).0, 2);
-        let server = Snapshot { recv_bytes: 3200, ..Snapshot::default() };
-        assert_eq!(discrepancy(&ECHO, &load, &server), (0, None));
-        let load = Snapshot { recv_bytes: 3199, ..load };
-        assert_eq!(discrepancy(&ECHO, &load, &server).0, 1);
+        assert_eq!(discrepancy(&ECHO, &load(100, 3200, 3200), &ends(3136, 3136)).0, 2);
+        assert_eq!(discrepancy(&ECHO, &load(100, 3200, 3200), &ends(3200, 3200)), (0, None));
+        assert_eq!(discrepancy(&ECHO, &load(99, 3200, 3199), &ends(3200, 3200)).0, 1);
+    }
+
+    const CALLS: Cell =
+        Cell { workload: Workload::Rpc(CallMode::Unary, 1), connections: 4, window: 1, size: 47, batch: 1 };
+
+    #[test]
+    fn calls_are_compared_in_both_directions() {
+        let sent = load(1000, 87_000, 65_000);
+        assert_eq!(discrepancy(&CALLS, &sent, &ends(87_000, 65_000)), (0, None));
+        assert_eq!(discrepancy(&CALLS, &sent, &ends(86_900, 65_000)).0, 2);
+        let (lost, story) = discrepancy(&CALLS, &sent, &ends(87_000, 65_065));
+        assert!(lost == 1 && story.unwrap().contains("65065 bytes were sent back"));
+    }
+
+    #[test]
+    fn calls_that_are_not_what_the_limit_moves_are_an_error() {
+        let more = load(1000, 87_000, 87_000);
+        let (errors, story) = discrepancy(&CALLS, &more, &ends(87_000, 87_000));
+        let story = story.unwrap();
+        assert!(errors == 1 && story.contains("87.0 bytes there and 87.0 back"), "{story}");
+        // What was sent before the load began is not a message of it.
+        let mut begun = ends(91_000, 69_000);
+        begun.ready = load(0, 4_000, 4_000);
+        assert_eq!(discrepancy(&CALLS, &load(1000, 91_000, 69_000), &begun), (0, None));
+        assert_eq!(discrepancy(&CALLS, &load(0, 0, 0), &ends(0, 0)).0, 1);
     }
 
     const PACE: Pace =
@@ -362,6 +448,18 @@ mod tests {
         assert!(ours.contains("--receive-buffer 65536"));
         let limit = server_arguments(&ECHO, Side::Limit, cores, &PACE).join(" ");
         assert!(!limit.contains("--receive-buffer"));
+    }
+
+    #[test]
+    fn the_limit_moves_what_calls_move() {
+        let cores = Cores { server: 0, load: 1 };
+        let streams = Cell { workload: Workload::Stream(2), size: 128, ..CALLS };
+        for (cell, moves) in [(CALLS, "--moves 87:65"), (streams, "--moves 42:16,16x144:144,16:16")] {
+            let server = server_arguments(&cell, Side::Limit, cores, &PACE).join(" ");
+            let load = load_arguments(&cell, Side::Limit, cores, "tcp://127.0.0.1:1").join(" ");
+            assert!(server.ends_with(moves) && load.ends_with(moves), "{server} / {load}");
+        }
+        assert!(!server_arguments(&ECHO, Side::Limit, cores, &PACE).join(" ").contains("--moves"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `corewire bench`: the library's figures beside the limit's, from the same cores in the same run.
 
+mod calls;
 mod child;
 mod measure;
 mod plan;
@@ -14,11 +15,12 @@ use std::path::Path;
 use corewire::runtime::driver::available_cpus;
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub(crate) use calls::latencies;
 pub(crate) use row::Row;
-pub(crate) use stats::per;
+pub(crate) use stats::{median, per};
 pub(crate) use table::results;
 
-use crate::args::{BenchArgs, Driver};
+use crate::args::{BenchArgs, BenchKind, Driver};
 use crate::failure::Failure;
 use crate::system;
 use measure::{Cores, Side, measure};
@@ -31,6 +33,9 @@ const FAILED_CELLS_MAX: usize = 3;
 pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
     let cores = cores(args)?;
     let pace = plan::pace(args);
+    if args.report && !matches!(args.kind, BenchKind::Rpc | BenchKind::Stream) {
+        return Err(Failure::Setting("--report is for rpc and stream; others have --baseline report".into()));
+    }
     let mut steps = plan::steps(args, other_driver());
     leave_out_what_does_not_fit(args, &mut steps)?;
     let runs: usize = steps.iter().map(|s| (s.drivers.len() + 1) * pace.repeats).sum();
@@ -82,16 +87,19 @@ fn run_all(steps: &[Step], cores: Cores, pace: &Pace, runs: usize) -> Vec<Row> {
 
 /// Prints and writes the rows; whether all of them are free of errors.
 fn present(args: &BenchArgs, mut rows: Vec<Row>) -> Result<bool, Failure> {
-    if args.baseline.is_some() {
+    let is_beside_reports = args.baseline.is_some() || args.report;
+    if is_beside_reports {
         rows = rows.into_iter().map(Row::with_report).collect();
     }
     print!("{}", table::results(&rows));
     println!(
         "\nns and heap bytes are per message, p50 to p99.9 in µs; share is of the limit, the median of paired runs"
     );
-    if args.baseline.is_some() {
-        print!("\n{}", table::reports(&rows));
+    let mut more = vec![calls::latencies(&rows), calls::ratios(&rows)];
+    if is_beside_reports {
+        more.extend([table::reports(&rows), calls::report(&rows)]);
     }
+    more.iter().filter(|text| !text.is_empty()).for_each(|text| print!("\n{text}"));
     if let Some(path) = &args.json {
         write_json(path, &rows)?;
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::args::{BenchArgs, BenchKind, CallMode, Driver, LoadKind};
-use crate::load::{rpc_name, rpc_wire_size, stream_name};
+use crate::args::{BenchArgs, BenchKind, CallMode, Driver};
+use crate::load::{rpc_name, stream_name};
+use crate::moves::Moves;
 
 /// What moves in a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) enum Workload {
     Rpc(CallMode, u8),
     /// Streams of frames in a version of the protocol.
     Stream(u8),
+    /// As above, but [`STREAMS`] at a time on each connection.
+    ManyStreams(u8),
 }
 
 impl Workload {
@@ -43,20 +46,38 @@ impl Workload {
         matches!(self, Self::Udp | Self::UdpPlain | Self::UdpSend | Self::UdpSendPlain)
     }
 
+    /// Whether frames of the RPC protocol move.
+    pub(crate) fn is_rpc(self) -> bool {
+        matches!(self, Self::Rpc(..) | Self::Stream(_) | Self::ManyStreams(_))
+    }
+
     /// Whether datagrams move one by one.
     pub(crate) fn is_plain(self) -> bool {
         matches!(self, Self::UdpPlain | Self::UdpSendPlain)
     }
 }
 
+/// Frames of a stream, as in the report.
+pub(crate) const FRAMES: usize = 16;
+
+/// Streams at a time on a connection whose fairness is measured.
+pub(crate) const STREAMS: usize = 1000;
+
 /// The workloads of `bench rpc`.
-const RPC: [Workload; 5] = [
+const RPC: [Workload; 8] = [
     Workload::Rpc(CallMode::Unary, 1),
+    Workload::Rpc(CallMode::Unary, 2),
     Workload::Rpc(CallMode::ClientStream, 1),
     Workload::Rpc(CallMode::ServerStream, 1),
     Workload::Rpc(CallMode::Bidi, 1),
-    Workload::Rpc(CallMode::Unary, 2),
+    Workload::Rpc(CallMode::ClientStream, 2),
+    Workload::Rpc(CallMode::ServerStream, 2),
+    Workload::Rpc(CallMode::Bidi, 2),
 ];
+
+/// The workloads of `bench stream`.
+const STREAM: [Workload; 4] =
+    [Workload::Stream(1), Workload::Stream(2), Workload::ManyStreams(1), Workload::ManyStreams(2)];
 
 /// One row's settings but for the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,17 +107,42 @@ impl Cell {
             Workload::UdpSend => "udp/send",
             Workload::UdpSendPlain => "udp/send/plain",
             Workload::Rpc(mode, wire) => rpc_name(mode, wire),
-            Workload::Stream(wire) => stream_name(wire),
+            Workload::Stream(wire) => stream_name(wire, false),
+            Workload::ManyStreams(wire) => stream_name(wire, true),
         }
     }
 
-    /// Bytes of a message on the wire.
-    pub(crate) fn wire_size(&self) -> usize {
+    /// What moves on each connection, where it comes back.
+    pub(crate) fn moves(&self) -> Moves {
+        let size = self.size as u64;
         match self.workload {
-            Workload::Rpc(..) => rpc_wire_size(LoadKind::Rpc, self.size),
-            Workload::Stream(_) => rpc_wire_size(LoadKind::Stream, self.size),
-            _ => self.size,
+            Workload::Rpc(..) => Moves::calls(size),
+            Workload::Stream(wire) | Workload::ManyStreams(wire) => Moves::streams(size, FRAMES as u64, wire),
+            _ => Moves::endless(size, size),
         }
+    }
+
+    /// What the limit moves: of many streams at a time it keeps as many frames in flight, and spreads over them what
+    /// opens and closes streams.
+    pub(crate) fn limit_moves(&self) -> Moves {
+        let (there, back) = self.moves().per_message();
+        match self.workload {
+            Workload::ManyStreams(_) => Moves::endless(there.round() as u64, back.round() as u64),
+            _ => self.moves(),
+        }
+    }
+
+    /// Messages that are in flight on a connection.
+    pub(crate) fn in_flight(&self) -> usize {
+        match self.workload {
+            Workload::ManyStreams(_) => self.window * STREAMS,
+            _ => self.window,
+        }
+    }
+
+    /// Bytes of a message on the wire in the direction of the server, its share of what goes around messages included.
+    pub(crate) fn wire_size(&self) -> f64 {
+        self.moves().per_message().0
     }
 }
 
@@ -125,9 +171,11 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Echo => &[Workload::Echo],
         BenchKind::Standard => &[Workload::Standard],
         BenchKind::LengthField => &[Workload::LengthField],
+        // It has rows of its own.
+        BenchKind::Discovery => &[],
         BenchKind::Udp => &[Workload::UdpPlain, Workload::Udp, Workload::UdpSendPlain, Workload::UdpSend],
         BenchKind::Rpc => &RPC,
-        BenchKind::Stream => &[Workload::Stream(1), Workload::Stream(2)],
+        BenchKind::Stream => &STREAM,
         BenchKind::All => {
             &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Standard, Workload::LengthField]
         }
@@ -158,6 +206,9 @@ pub(crate) fn pace(args: &BenchArgs) -> Pace {
 }
 
 fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
+    if args.report {
+        return report_cells(workload);
+    }
     let own = default_cells(workload, args.quick);
     if args.connections.is_none() && args.window.is_none() && args.size.is_none() && args.batch.is_none() {
         return own;
@@ -176,10 +227,11 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
         Workload::LengthField => axis(&args.window, &[1, 128]),
         Workload::Rpc(..) => axis(&args.window, &[4]),
         Workload::Stream(_) => axis(&args.window, &[1, 8, 16]),
+        Workload::ManyStreams(_) => axis(&args.window, &[1]),
     };
     let sizes = match workload {
         Workload::Rpc(..) => axis(&args.size, &[47]),
-        Workload::Stream(_) => axis(&args.size, &[128]),
+        Workload::Stream(_) | Workload::ManyStreams(_) => axis(&args.size, &[128]),
         _ => axis(&args.size, &[32]),
     };
     let batches = match workload {
@@ -198,6 +250,30 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
         }
     }
     cells
+}
+
+/// The parameter sets of report 003.
+fn report_cells(workload: Workload) -> Vec<Cell> {
+    let cell = |connections, window, size| Cell { workload, connections, window, size, batch: 1 };
+    match workload {
+        Workload::Rpc(CallMode::Unary, 1) => vec![
+            cell(50, 1, 256),
+            cell(100, 1, 256),
+            cell(200, 1, 256),
+            cell(100, 1, 1024),
+            cell(100, 1, 4096),
+            cell(20, 1, 65_536),
+            cell(50, 1, 65_536),
+            cell(100, 1, 65_536),
+            cell(200, 1, 65_536),
+            cell(400, 1, 65_536),
+            cell(100, 4, 65_536),
+            cell(200, 4, 47),
+        ],
+        Workload::Rpc(_, 1) => vec![cell(200, 4, 47), cell(100, 1, 65_536)],
+        Workload::Stream(1) => [1, 2, 4, 8, 16].map(|window| cell(100, window, 128)).to_vec(),
+        _ => vec![],
+    }
 }
 
 fn default_cells(workload: Workload, quick: bool) -> Vec<Cell> {
@@ -227,13 +303,16 @@ fn default_cells(workload: Workload, quick: bool) -> Vec<Cell> {
         Workload::UdpSend | Workload::UdpSendPlain => {
             cells.extend([cell(1, 1, 32, 1), cell(1, 1, 1024, 1)]);
         }
-        Workload::Rpc(CallMode::Unary, 1) => {
+        Workload::Rpc(_, 2) if quick && workload != RPC[1] => {}
+        Workload::Rpc(CallMode::Unary, wire) if !quick || wire == 1 => {
             cells.extend([cell(200, 4, 47, 1), cell(100, 1, 256, 1), cell(100, 1, 4096, 1)]);
             cells.extend([cell(100, 1, 65_536, 1), cell(64, 64, 47, 1)]);
         }
         Workload::Rpc(..) => cells.push(cell(200, 4, 47, 1)),
-        Workload::Stream(1) => cells.extend([1, 8, 16].map(|window| cell(100, window, 128, 1))),
-        Workload::Stream(_) => cells.push(cell(100, 8, 128, 1)),
+        Workload::Stream(2) if quick => cells.push(cell(100, 8, 128, 1)),
+        Workload::Stream(_) => cells.extend([1, 8, 16].map(|window| cell(100, window, 128, 1))),
+        Workload::ManyStreams(2) if quick => {}
+        Workload::ManyStreams(_) => cells.push(cell(1, 1, 128, 1)),
         Workload::Standard | Workload::LengthField => {
             let window = if workload == Workload::Standard { 255 } else { 128 };
             for window in [1, window] {
@@ -249,7 +328,8 @@ fn is_telling(cell: &Cell) -> bool {
         Workload::Echo => cell.connections == 64 || cell.size > 32,
         Workload::Receive => cell.connections == 64,
         Workload::Standard => cell.window > 1,
-        Workload::Send | Workload::LengthField | Workload::Rpc(..) | Workload::Stream(_) => false,
+        Workload::Send | Workload::LengthField => false,
+        Workload::Rpc(..) | Workload::Stream(_) | Workload::ManyStreams(_) => false,
         Workload::Udp | Workload::UdpPlain | Workload::UdpSend | Workload::UdpSendPlain => false,
     }
 }
@@ -286,6 +366,56 @@ mod tests {
         // Starting, connecting, draining and stopping take some 0.05 s beside the clock.
         let seconds = (pace.warmup + pace.duration).as_secs_f64() + 0.07;
         assert!(runs as f64 * seconds < 80.0, "{runs} runs of {seconds} s");
+    }
+
+    fn has(steps: &[Step], name: &str, connections: usize, window: usize, size: usize) -> bool {
+        let wanted = (name, connections, window, size);
+        steps.iter().any(|s| (s.cell.name(), s.cell.connections, s.cell.window, s.cell.size) == wanted)
+    }
+
+    #[test]
+    fn the_full_plans_of_calls_and_streams_have_each_row_of_the_target_table() {
+        let args = |kind| BenchArgs { kind, quick: false, ..BenchArgs::quick_suite() };
+        let (calls, streams) = (steps(&args(BenchKind::Rpc), None), steps(&args(BenchKind::Stream), None));
+        for version in ["rpc", "rpc2"] {
+            let unary = format!("{version}/unary");
+            assert!(has(&calls, &unary, 200, 4, 47) && has(&calls, &unary, 64, 64, 47), "{unary}");
+            for size in [256, 4096, 65_536] {
+                assert!(has(&calls, &unary, 100, 1, size), "{unary} {size}");
+            }
+            for mode in ["client-stream", "server-stream", "bidi"] {
+                assert!(has(&calls, &format!("{version}/{mode}"), 200, 4, 47), "{version}/{mode}");
+            }
+        }
+        for version in ["stream", "stream2"] {
+            for window in [1, 8, 16] {
+                assert!(has(&streams, version, 100, window, 128), "{version} {window}");
+            }
+            assert!(has(&streams, &format!("{version}/many"), 1, 1, 128), "{version}");
+        }
+    }
+
+    #[test]
+    fn every_parameter_set_of_report_003_runs_in_one_go_and_has_its_figure() {
+        for (kind, count) in [(BenchKind::Rpc, 18), (BenchKind::Stream, 5)] {
+            let args = BenchArgs { kind, report: true, ..BenchArgs::quick_suite() };
+            let steps = steps(&args, None);
+            assert_eq!(steps.len(), count);
+            for Step { cell, .. } in steps {
+                let figure =
+                    super::super::reports::figure(cell.name(), cell.connections, cell.window, cell.size);
+                assert_eq!(figure.map(|figure| figure.report), Some("003"), "{cell:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_limit_of_many_streams_moves_nearly_the_same_bytes() {
+        let cell =
+            Cell { workload: Workload::ManyStreams(1), connections: 1, window: 2, size: 128, batch: 1 };
+        assert_eq!((cell.limit_moves(), cell.in_flight()), (Moves::endless(148, 146), 2000));
+        let (there, back) = cell.moves().per_message();
+        assert!((there / 148.0 - 1.0).abs() < 0.005 && (back / 146.0 - 1.0).abs() < 0.005);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! The figures of the performance reports 000, 001, 002 and 004, for `--baseline report`.
+//! The figures of the performance reports 000 to 004, for `--baseline report`.
 //!
 //! Reports 000 and 002 were made on Windows 10 with an i9-10900K (20 threads), report 001 on Linux with an EPYC 7763
 //! (4 threads); client and server shared the machine. Report 001 does not say how many packets were in flight, so
-//! its figures stand beside every window of the same number of connections. Report 004 (UDP, 100 clients with 100 messages
-//! of 1024 bytes each, Linux) counts what each side sent; at most that many datagrams came back in a second.
+//! its figures stand beside every window of the same number of connections. Report 003 was made on macOS with an Apple
+//! M4; its rows are told apart by connections, pipeline depth or window, and payload. Report 004 (UDP, 100 clients with
+//! 100 messages of 1024 bytes each, Linux) counts what each side sent; at most that many datagrams came back in a second.
 
 /// One figure of a report.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,6 +15,8 @@ pub(crate) struct Figure {
     pub(crate) msgs_per_s: f64,
     /// Heap bytes per message, where the report gives them.
     pub(crate) heap_bytes_per_msg: Option<f64>,
+    /// The 99th percentile of calls or of whole streams, where the report gives it.
+    pub(crate) p99_us: Option<f64>,
 }
 
 /// Bytes of a datagram in report 004.
@@ -22,25 +25,34 @@ const UDP_SIZE: usize = 1024;
 /// The historic goal of the reports for one-way 32 B packets, packets per second.
 pub(crate) const HISTORIC_GOAL: f64 = 22_600_000.0;
 
-/// The report's figure for a workload by name, number of connections and (datagrams) size; of two reports the higher
-/// figure.
-pub(crate) fn figure(workload: &str, connections: usize, size: usize) -> Option<Figure> {
+/// The report's figure for a row; of two reports, or two runs of one, the higher figure.
+pub(crate) fn figure(workload: &str, connections: usize, window: usize, size: usize) -> Option<Figure> {
     if workload.starts_with("udp/") && size != UDP_SIZE {
         return None;
     }
-    FIGURES
+    let of_others =
+        FIGURES.iter().filter(|(name, c, _)| (*name, *c) == (workload, connections)).map(|row| row.2);
+    let of_calls = REPORT_003
         .iter()
-        .filter(|(name, c, _)| *name == workload && *c == connections)
-        .map(|(_, _, figure)| *figure)
-        .max_by(|a, b| a.msgs_per_s.total_cmp(&b.msgs_per_s))
+        .filter(|row| (row.0, row.1, row.2, row.3) == (workload, connections, window, size))
+        .map(|row| calls(row.4, row.5));
+    of_others.chain(of_calls).max_by(|a, b| a.msgs_per_s.total_cmp(&b.msgs_per_s))
+}
+
+const fn calls(msgs_per_s: u32, p99_us: Option<u32>) -> Figure {
+    let p99_us = match p99_us {
+        Some(us) => Some(us as f64),
+        None => None,
+    };
+    Figure { report: "003", msgs_per_s: msgs_per_s as f64, heap_bytes_per_msg: None, p99_us }
 }
 
 const fn rate(report: &'static str, msgs_per_s: u32) -> Figure {
-    Figure { report, msgs_per_s: msgs_per_s as f64, heap_bytes_per_msg: None }
+    Figure { report, msgs_per_s: msgs_per_s as f64, heap_bytes_per_msg: None, p99_us: None }
 }
 
 const fn full(report: &'static str, msgs_per_s: u32, heap: u32) -> Figure {
-    Figure { report, msgs_per_s: msgs_per_s as f64, heap_bytes_per_msg: Some(heap as f64) }
+    Figure { report, msgs_per_s: msgs_per_s as f64, heap_bytes_per_msg: Some(heap as f64), p99_us: None }
 }
 
 const FIGURES: &[(&str, usize, Figure)] = &[
@@ -91,21 +103,62 @@ const FIGURES: &[(&str, usize, Figure)] = &[
     ("length-field/window", 1024, full("002", 418_760, 803)),
 ];
 
+/// Workload, connections, pipeline depth or window, payload, calls or frames a second, P99 in µs.
+type Row003 = (&'static str, usize, usize, usize, u32, Option<u32>);
+
+const REPORT_003: &[Row003] = &[
+    ("rpc/unary", 50, 1, 256, 170_629, Some(1_165)),
+    ("rpc/unary", 100, 1, 256, 183_338, Some(1_824)),
+    ("rpc/unary", 200, 1, 256, 169_673, Some(3_812)),
+    ("rpc/unary", 100, 1, 1024, 178_606, Some(1_933)),
+    ("rpc/unary", 100, 1, 4096, 155_697, Some(4_010)),
+    ("rpc/unary", 20, 1, 65_536, 7_232, None),
+    ("rpc/unary", 50, 1, 65_536, 6_606, None),
+    ("rpc/unary", 100, 1, 65_536, 88_892, None),
+    ("rpc/unary", 100, 1, 65_536, 87_572, Some(12_252)),
+    ("rpc/unary", 100, 1, 65_536, 87_055, Some(15_522)),
+    ("rpc/unary", 200, 1, 65_536, 83_015, Some(36_727)),
+    ("rpc/unary", 400, 1, 65_536, 6_550, None),
+    ("rpc/unary", 100, 4, 65_536, 8_497, None),
+    ("rpc/unary", 200, 4, 47, 317_774, None),
+    ("rpc/unary", 200, 4, 47, 324_686, Some(43_574)),
+    ("rpc/unary", 200, 4, 47, 345_965, Some(40_811)),
+    ("rpc/client-stream", 200, 4, 47, 277_020, Some(53_104)),
+    ("rpc/server-stream", 200, 4, 47, 293_926, Some(50_927)),
+    ("rpc/bidi", 200, 4, 47, 283_218, Some(71_229)),
+    ("rpc/client-stream", 100, 1, 65_536, 85_434, Some(14_911)),
+    ("rpc/server-stream", 100, 1, 65_536, 83_592, Some(15_271)),
+    ("rpc/bidi", 100, 1, 65_536, 84_188, Some(14_649)),
+    ("stream", 100, 1, 128, 29_840, Some(1_204_192)),
+    ("stream", 100, 2, 128, 25_332, Some(977_529)),
+    ("stream", 100, 4, 128, 76_374, Some(657_909)),
+    ("stream", 100, 8, 128, 90_325, Some(626_780)),
+    ("stream", 100, 16, 128, 90_571, Some(625_961)),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn of_two_reports_the_higher_figure_is_taken() {
-        assert_eq!(figure("receive/single", 64, 32).unwrap().report, "000");
-        assert_eq!(figure("receive/single", 1024, 32).unwrap().report, "002");
+        assert_eq!(figure("receive/single", 64, 1, 32).unwrap().report, "000");
+        assert_eq!(figure("receive/single", 1024, 1, 32).unwrap().report, "002");
     }
 
     #[test]
     fn what_no_report_has_is_none() {
-        assert_eq!(figure("receive/batch", 64, 32), None);
-        assert_eq!(figure("echo", 64, 32), None);
-        assert_eq!(figure("udp/echo/plain", 100, 32), None);
-        assert_eq!(figure("udp/echo/plain", 100, 1024).unwrap().report, "004");
+        assert_eq!(figure("receive/batch", 64, 1, 32), None);
+        assert_eq!(figure("echo", 64, 1, 32), None);
+        assert_eq!(figure("udp/echo/plain", 100, 1, 32), None);
+        assert_eq!(figure("udp/echo/plain", 100, 1, 1024).unwrap().report, "004");
+    }
+
+    #[test]
+    fn calls_and_streams_are_told_apart_by_their_parameters() {
+        assert_eq!(figure("rpc/unary", 200, 4, 47).unwrap().msgs_per_s, 345_965.0);
+        assert_eq!(figure("stream", 100, 8, 128).unwrap().p99_us, Some(626_780.0));
+        assert_eq!(figure("rpc/unary", 200, 8, 47), None);
+        assert_eq!(figure("rpc2/unary", 200, 4, 47), None);
     }
 }

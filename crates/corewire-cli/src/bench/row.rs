@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::percentiles::Percentiles;
+
 use super::measure::Measured;
 use super::plan::{Cell, Pace};
 use super::reports;
@@ -38,9 +40,22 @@ pub(crate) struct Row {
     /// Live heap of the server that the idle connections added, per connection.
     pub(crate) server_heap_bytes_per_idle_connection: Option<f64>,
     pub(crate) bytes_per_recv: Option<f64>,
+    pub(crate) mean_us: Option<f64>,
     pub(crate) p50_us: Option<f64>,
+    pub(crate) p90_us: Option<f64>,
+    pub(crate) p95_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
     pub(crate) p999_us: Option<f64>,
+    pub(crate) max_us: Option<f64>,
+    /// Of whole streams, from the opening to the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stream_latency: Option<Percentiles>,
+    /// The 99th percentile by the mean of whole streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stream_p99_by_mean: Option<f64>,
+    /// Of streams side by side on a connection: the frames of the slowest by the mean; the least of the repeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fairness: Option<f64>,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
     pub(crate) limit_msgs_per_s: Option<f64>,
@@ -69,6 +84,9 @@ pub(crate) struct Row {
     pub(crate) report_heap_bytes_per_msg: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report_factor: Option<f64>,
+    /// Of calls, or of whole streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) report_p99_us: Option<f64>,
 }
 
 impl Row {
@@ -76,8 +94,10 @@ impl Row {
     pub(crate) fn new(cell: &Cell, pace: &Pace, ours: &[Measured], limits: &[Measured]) -> Self {
         let of = |figure: fn(&Measured) -> f64| median(ours.iter().map(figure));
         let of_limit = |figure: fn(&Measured) -> f64| Some(median(limits.iter().map(figure)));
-        let timed = ours.iter().all(|m| m.samples > 0);
-        let limit_timed = limits.iter().all(|m| m.samples > 0);
+        let latencies =
+            |runs: &[Measured]| Percentiles::over(&runs.iter().map(|m| m.latency).collect::<Vec<_>>());
+        let streams = Percentiles::over(&ours.iter().map(|m| m.streams).collect::<Vec<_>>());
+        let limit_latency = latencies(limits);
         let shares = || ours.iter().zip(limits).map(|(o, l)| super::stats::per(o.msgs_per_s, l.msgs_per_s));
         let msgs_per_s = of(|m| m.msgs_per_s);
         let (msgs_per_s_min, msgs_per_s_max) = range(ours.iter().map(|m| m.msgs_per_s)).unwrap_or_default();
@@ -96,7 +116,7 @@ impl Row {
             msgs_per_s,
             msgs_per_s_min,
             msgs_per_s_max,
-            mbit_per_s: msgs_per_s * cell.wire_size() as f64 * 8.0 / 1e6,
+            mbit_per_s: msgs_per_s * cell.wire_size() * 8.0 / 1e6,
             ns_per_msg: super::stats::per(1e9, msgs_per_s),
             server_cpu_ns_per_msg: Some(of(|m| m.server_cpu_ns)),
             client_cpu_ns_per_msg: of(|m| m.client_cpu_ns),
@@ -105,9 +125,6 @@ impl Row {
             client_heap_bytes_per_msg: client_heap,
             server_heap_bytes_per_idle_connection: Some(of(|m| m.server_heap_per_connection)),
             bytes_per_recv: Some(of(|m| m.bytes_per_recv)),
-            p50_us: timed.then(|| of(|m| m.p50_us)),
-            p99_us: timed.then(|| of(|m| m.p99_us)),
-            p999_us: timed.then(|| of(|m| m.p999_us)),
             errors: ours.iter().chain(limits).map(|m| m.errors).sum(),
             first_error: ours.iter().chain(limits).find_map(|m| m.first_error.clone()),
             limit_msgs_per_s: of_limit(|m| m.msgs_per_s),
@@ -115,13 +132,59 @@ impl Row {
             limit_msgs_per_s_max: limits_range.map(|r| r.1),
             limit_server_cpu_ns_per_msg: of_limit(|m| m.server_cpu_ns),
             limit_bytes_per_recv: of_limit(|m| m.bytes_per_recv),
-            limit_p50_us: limit_timed.then(|| of_limit(|m| m.p50_us)).flatten(),
-            limit_p99_us: limit_timed.then(|| of_limit(|m| m.p99_us)).flatten(),
+            limit_p50_us: limit_latency.map(|latency| latency.p50_us),
+            limit_p99_us: limit_latency.map(|latency| latency.p99_us),
             share_of_limit: Some(median(shares())),
             share_of_limit_min: shares_range.map(|r| r.0),
             share_of_limit_max: shares_range.map(|r| r.1),
             ..Self::default()
         }
+        .with_latency(latencies(ours), streams)
+        .with_fairness(ours.iter().filter_map(|m| m.fairness).reduce(f64::min))
+    }
+
+    /// Sets how far the slowest of streams side by side came, by the mean.
+    pub(crate) fn with_fairness(mut self, fairness: Option<f64>) -> Self {
+        self.fairness = fairness;
+        self
+    }
+
+    /// Whether it is of calls or streams.
+    pub(crate) fn is_of_rpc(&self) -> bool {
+        self.workload.starts_with("rpc") || self.workload.starts_with("stream")
+    }
+
+    /// The latencies of messages, where they were taken.
+    pub(crate) fn latency(&self) -> Option<Percentiles> {
+        Some(Percentiles {
+            samples: 1,
+            mean_us: self.mean_us?,
+            p50_us: self.p50_us?,
+            p90_us: self.p90_us?,
+            p95_us: self.p95_us?,
+            p99_us: self.p99_us?,
+            p999_us: self.p999_us?,
+            max_us: self.max_us?,
+        })
+    }
+
+    /// Sets the latencies of messages and of whole streams.
+    pub(crate) fn with_latency(
+        mut self,
+        messages: Option<Percentiles>,
+        streams: Option<Percentiles>,
+    ) -> Self {
+        let of = |figure: fn(&Percentiles) -> f64| messages.as_ref().map(figure);
+        self.mean_us = of(|latency| latency.mean_us);
+        self.p50_us = of(|latency| latency.p50_us);
+        self.p90_us = of(|latency| latency.p90_us);
+        self.p95_us = of(|latency| latency.p95_us);
+        self.p99_us = of(|latency| latency.p99_us);
+        self.p999_us = of(|latency| latency.p999_us);
+        self.max_us = of(|latency| latency.max_us);
+        self.stream_latency = streams;
+        self.stream_p99_by_mean = streams.map(|streams| streams.p99_by_mean());
+        self
     }
 
     /// The row of a cell that could not be measured.
@@ -142,10 +205,12 @@ impl Row {
 
     /// Sets the figure of the performance reports beside ours, where a report has one.
     pub(crate) fn with_report(mut self) -> Self {
-        if let Some(figure) = reports::figure(&self.workload, self.connections, self.size) {
+        let figure = reports::figure(&self.workload, self.connections, self.window, self.size);
+        if let Some(figure) = figure {
             self.report = Some(figure.report);
             self.report_msgs_per_s = Some(figure.msgs_per_s);
             self.report_heap_bytes_per_msg = figure.heap_bytes_per_msg;
+            self.report_p99_us = figure.p99_us;
             self.report_factor = Some(super::stats::per(self.msgs_per_s, figure.msgs_per_s));
         }
         self
@@ -160,7 +225,8 @@ mod tests {
     use super::*;
 
     fn measured(msgs_per_s: f64) -> Measured {
-        Measured { msgs_per_s, samples: 10, p50_us: 5.0, driver: "uring".into(), ..Measured::default() }
+        let latency = Percentiles { samples: 10, p50_us: 5.0, ..Percentiles::default() };
+        Measured { msgs_per_s, latency, driver: "uring".into(), ..Measured::default() }
     }
 
     fn row(ours: &[f64], limits: &[f64]) -> Row {

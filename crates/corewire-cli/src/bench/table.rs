@@ -38,7 +38,7 @@ pub(crate) fn reports(rows: &[Row]) -> String {
     let head =
         ["workload", "driver", "conns", "win", "msg/s", "report's", "factor", "heap B", "report's", "report"];
     let mut lines = vec![Line::Cells(head.map(String::from).to_vec())];
-    for row in rows {
+    for row in rows.iter().filter(|row| !row.is_of_rpc()) {
         let (Some(report), Some(figure), Some(factor)) =
             (row.report, row.report_msgs_per_s, row.report_factor)
         else {
@@ -74,7 +74,7 @@ pub(crate) fn reports(rows: &[Row]) -> String {
     text
 }
 
-enum Line {
+pub(super) enum Line {
     Title(String),
     Cells(Vec<String>),
 }
@@ -102,7 +102,7 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// The first column to the left, the others to the right, as wide as their widest cell.
-fn print(lines: &[Line]) -> String {
+pub(super) fn print(lines: &[Line]) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for line in lines {
         let Line::Cells(cells) = line else { continue };
@@ -129,7 +129,7 @@ fn print(lines: &[Line]) -> String {
 }
 
 /// A rate with a unit and about three digits: `171k`, `1.73M`, `22.6M`.
-fn rate(value: f64) -> String {
+pub(super) fn rate(value: f64) -> String {
     match value {
         v if v >= 999.5e6 => format!("{}G", digits(v / 1e9)),
         v if v >= 999.5e3 => format!("{}M", digits(v / 1e6)),
@@ -139,7 +139,7 @@ fn rate(value: f64) -> String {
 }
 
 /// A plain number with about three digits, whole from 100 on; `0` only for nothing at all.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     match value {
         0.0 => "0".into(),
         v if v.abs() < 0.005 => "<.01".into(),
@@ -155,7 +155,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-fn size(bytes: usize) -> String {
+pub(super) fn size(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),
         b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{}K", b >> 10),

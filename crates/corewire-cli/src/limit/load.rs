@@ -10,9 +10,11 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::HOT_BUFFER;
 use super::poll::{Moved, Poll, address, receive, transmit};
+use super::rounds::Rounds;
 use crate::args::{LimitLoadArgs, LimitLoadKind};
 use crate::conduct::{Crew, Latency, Phase, Shared, latency};
 use crate::failure::Failure;
+use crate::moves::Moves;
 use crate::pattern::Probe;
 use crate::system;
 
@@ -71,6 +73,7 @@ fn run(
     }
     let mut load = Load::connect(args, target, shared, wake)?;
     load.run()?;
+    load.shared.add_streams(&load.rounds_latency);
     Ok(load.latency)
 }
 
@@ -78,8 +81,6 @@ struct Load {
     poll: Poll,
     wake: Arc<OwnedFd>,
     echo: bool,
-    window: usize,
-    size: usize,
     hot: Vec<u8>,
     connections: Vec<Connection>,
     shared: Arc<Shared>,
@@ -87,6 +88,8 @@ struct Load {
     /// Connections that have bytes in flight or to send.
     busy: usize,
     latency: Latency,
+    /// Of whole rounds.
+    rounds_latency: Latency,
     measurement: u32,
 }
 
@@ -94,8 +97,8 @@ struct Connection {
     fd: OwnedFd,
     /// Bytes that may be sent now.
     to_send: usize,
-    /// Bytes received of the message that is not whole yet.
-    partial: usize,
+    rounds: Rounds,
+    round_begun_ns: u64,
     /// Messages handed to `to_send`, and messages back.
     sent: u64,
     back: u64,
@@ -113,6 +116,7 @@ impl Load {
     ) -> Result<Self, Failure> {
         let poll = Poll::new()?;
         poll.add(&*wake, WAKE, EventFlags::IN)?;
+        let moves = args.moves.unwrap_or(Moves::endless(args.size as u64, args.size as u64));
         let mut connections = Vec::with_capacity(args.connections);
         for slot in 0..args.connections {
             let stream =
@@ -125,7 +129,8 @@ impl Load {
             connections.push(Connection {
                 fd,
                 to_send: 0,
-                partial: 0,
+                rounds: Rounds::new(moves, args.window),
+                round_begun_ns: 0,
                 sent: 0,
                 back: 0,
                 blocked: false,
@@ -138,14 +143,13 @@ impl Load {
             poll,
             wake,
             echo: args.kind == LimitLoadKind::Echo,
-            window: args.window,
-            size: args.size,
             hot: vec![0x5a; HOT_BUFFER],
             connections,
             shared,
             phase: Phase::Idle,
             busy: 0,
             latency: latency(),
+            rounds_latency: latency(),
             measurement: 0,
         })
     }
@@ -157,6 +161,7 @@ impl Load {
             if measurement != self.measurement {
                 self.measurement = measurement;
                 self.latency.reset();
+                self.rounds_latency.reset();
             }
             for at in 0..events {
                 let (token, flags) = self.poll.event(at);
@@ -193,7 +198,7 @@ impl Load {
         for slot in 0..self.connections.len() {
             if self.echo {
                 self.busy += 1;
-                self.hand_over(slot, self.window as u64);
+                self.hand_over(slot, true);
                 self.flush(slot)?;
             } else {
                 self.poll.change(
@@ -206,13 +211,17 @@ impl Load {
         Ok(())
     }
 
-    /// Allows `messages` more to be sent, and times one of them when it is its turn.
+    /// Allows what the window has room for to be sent, and times one of the messages when it is its turn.
     #[inline]
-    fn hand_over(&mut self, slot: usize, messages: u64) {
+    fn hand_over(&mut self, slot: usize, is_new_round: bool) {
         let connection = &mut self.connections[slot];
+        let (messages, bytes) = connection.rounds.take();
         connection.probe.sending(connection.sent, connection.sent + messages, system::monotonic_ns);
         connection.sent += messages;
-        connection.to_send += messages as usize * self.size;
+        connection.to_send += usize::try_from(bytes).unwrap_or(usize::MAX);
+        if is_new_round && connection.rounds.has_rounds() {
+            connection.round_begun_ns = system::monotonic_ns();
+        }
     }
 
     /// Sends all that may be sent, in one call where the kernel takes it.
@@ -252,25 +261,28 @@ impl Load {
             Moved::NotNow => return Ok(()),
             Moved::Closed => return self.lost(slot),
         };
-        let have = connection.partial + received;
-        let whole = have / self.size;
-        connection.partial = have % self.size;
-        connection.back += whole as u64;
+        let arrived = connection.rounds.arrived(received);
+        connection.back += arrived.messages;
         let traffic = self.shared.traffic(0);
         traffic.recv_calls.add(1);
         traffic.recv_bytes.add(received as u64);
-        traffic.messages.add(whole as u64);
-        if whole == 0 {
+        traffic.messages.add(arrived.messages);
+        let has_rounds = connection.rounds.has_rounds();
+        if arrived.messages == 0 && !arrived.is_idle && !has_rounds {
             return Ok(());
         }
         if let Some(nanoseconds) = connection.probe.received(connection.back, system::monotonic_ns) {
             self.latency.saturating_record(nanoseconds);
         }
-        if self.phase == Phase::Run {
-            self.hand_over(slot, whole as u64);
+        if has_rounds && arrived.is_idle {
+            let took = system::monotonic_ns().saturating_sub(connection.round_begun_ns);
+            self.rounds_latency.saturating_record(took);
+        }
+        if self.phase == Phase::Run || (has_rounds && !arrived.is_idle) {
+            self.hand_over(slot, arrived.is_idle);
             return self.flush(slot);
         }
-        if connection.back == connection.sent {
+        if arrived.is_idle {
             self.busy -= 1;
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 mod load;
 pub(crate) mod poll;
+mod rounds;
 mod serve;
 
 pub(crate) use load::crew;

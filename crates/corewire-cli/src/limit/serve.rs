@@ -15,6 +15,7 @@ use super::poll::{Moved, Poll, address, receive, transmit};
 use crate::args::{LimitServeArgs, ServeKind};
 use crate::control::{Traffic, attend_server};
 use crate::failure::Failure;
+use crate::moves::Moves;
 use crate::system;
 
 const LISTENER: u64 = u64::MAX;
@@ -27,12 +28,13 @@ pub(crate) fn serve(args: &LimitServeArgs) -> Result<(), Failure> {
     let listener = bind(&args.listen)?;
     let local = listener.local_addr().map_err(Failure::io("cannot read the listening address"))?;
     let traffic = Arc::new(Traffic::default());
-    let (cpu, kind, counters) = (args.cpus.0.first().copied(), args.kind, Arc::clone(&traffic));
+    let (cpu, kind, moves) = (args.cpus.0.first().copied(), args.kind, args.moves);
+    let counters = Arc::clone(&traffic);
     let thread = std::thread::spawn(move || {
         if let Some(cpu) = cpu {
             system::pin_to(cpu)?;
         }
-        Server::new(listener.into(), kind, counters)?.run()
+        Server::new(listener.into(), kind, moves, counters)?.run()
     });
     println!("listening on tcp://{local}");
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
@@ -63,6 +65,8 @@ struct Server {
     poll: Poll,
     listener: OwnedFd,
     echo: bool,
+    /// What is sent back, if not what was received.
+    moves: Option<Moves>,
     hot: Vec<u8>,
     connections: Vec<Option<Connection>>,
     vacant: Vec<usize>,
@@ -73,10 +77,18 @@ struct Connection {
     fd: OwnedFd,
     /// What a send did not take; empty in all but the heaviest loads.
     left: VecDeque<u8>,
+    /// With [`Moves`]: bytes received, and bytes to send.
+    received: u64,
+    owed: u64,
 }
 
 impl Server {
-    fn new(listener: OwnedFd, kind: ServeKind, traffic: Arc<Traffic>) -> Result<Self, Failure> {
+    fn new(
+        listener: OwnedFd,
+        kind: ServeKind,
+        moves: Option<Moves>,
+        traffic: Arc<Traffic>,
+    ) -> Result<Self, Failure> {
         let poll = Poll::new()?;
         poll.add(&listener, LISTENER, EventFlags::IN)?;
         let echo = kind.is_echo();
@@ -84,6 +96,7 @@ impl Server {
             poll,
             listener,
             echo,
+            moves,
             hot: vec![0; if echo { HOT_BUFFER } else { SINK_BUFFER }],
             connections: vec![],
             vacant: vec![],
@@ -123,7 +136,7 @@ impl Server {
                 self.connections.len() - 1
             });
             self.poll.add(&fd, slot as u64, EventFlags::IN)?;
-            self.connections[slot] = Some(Connection { fd, left: VecDeque::new() });
+            self.connections[slot] = Some(Connection { fd, left: VecDeque::new(), received: 0, owed: 0 });
             self.traffic.sessions.add(1);
         }
     }
@@ -141,6 +154,12 @@ impl Server {
         if !self.echo {
             return Ok(());
         }
+        if let Some(moves) = &self.moves {
+            let due = moves.due(connection.received);
+            connection.received += received as u64;
+            connection.owed += moves.due(connection.received) - due;
+            return self.pay(slot, false);
+        }
         let sent = match transmit(&connection.fd, &self.hot[..received]) {
             Moved::Bytes(sent) => sent,
             Moved::NotNow => 0,
@@ -156,7 +175,38 @@ impl Server {
         Ok(())
     }
 
+    /// Sends what is owed, all of it in one call where the kernel takes it.
+    #[inline]
+    fn pay(&mut self, slot: usize, was_blocked: bool) -> Result<(), Failure> {
+        let Some(connection) = &mut self.connections[slot] else { return Ok(()) };
+        while connection.owed > 0 {
+            let bytes = self.hot.len().min(usize::try_from(connection.owed).unwrap_or(usize::MAX));
+            match transmit(&connection.fd, &self.hot[..bytes]) {
+                Moved::Bytes(sent) => {
+                    connection.owed -= sent as u64;
+                    self.traffic.send_calls.add(1);
+                    self.traffic.sent_bytes.add(sent as u64);
+                    if sent < bytes {
+                        break;
+                    }
+                }
+                Moved::NotNow => break,
+                Moved::Closed => return self.close(slot),
+            }
+        }
+        let is_blocked = connection.owed > 0;
+        if is_blocked != was_blocked {
+            // Reading goes on when the peer has taken these.
+            let flags = if is_blocked { EventFlags::OUT } else { EventFlags::IN };
+            self.poll.change(&connection.fd, slot as u64, flags)?;
+        }
+        Ok(())
+    }
+
     fn on_writable(&mut self, slot: usize) -> Result<(), Failure> {
+        if self.moves.is_some() {
+            return self.pay(slot, true);
+        }
         let Some(connection) = &mut self.connections[slot] else { return Ok(()) };
         while !connection.left.is_empty() {
             match transmit(&connection.fd, connection.left.as_slices().0) {

@@ -9,7 +9,7 @@ use corewire::runtime::Runtime;
 
 use super::station::Station;
 use super::{connect, payload_size};
-use crate::args::LoadArgs;
+use crate::args::{LoadArgs, LoadKind};
 use crate::conduct::{Crew, Latency, Phase, Shared, latency};
 use crate::failure::Failure;
 use crate::serve::{driver_kind, driver_name};
@@ -42,6 +42,7 @@ pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
     }
     let runtime = Arc::new(runtime);
     let (waker, stopped, counted) = (Arc::clone(&runtime), Arc::clone(&shared), Arc::clone(&runtime));
+    let (counters, is_rpc) = (Arc::clone(&shared), is_rpc(&args));
     Ok(Crew {
         connections: args.connections,
         driver: driver_name(args.driver),
@@ -53,15 +54,50 @@ pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
         }),
         ended: Box::new(move || stopped.phase() >= Phase::Drain && stopped.in_flight() == 0),
         calls: Box::new(move || {
+            if is_rpc {
+                count_bytes(&counted, &counters);
+            }
             let stats = counted.handle().stats();
             (stats.receives, stats.sends)
         }),
         join: {
             let shared = Arc::clone(&shared);
-            Box::new(move || gather(&runtime, workers, &shared))
+            Box::new(move || {
+                let latency = gather(&runtime, workers, &shared)?;
+                if is_rpc {
+                    await_the_end(&runtime);
+                    count_bytes(&runtime, &shared);
+                }
+                Ok(latency)
+            })
         },
         shared,
     })
+}
+
+/// Whether bytes go around the messages, so that only the workers know how many there are.
+fn is_rpc(args: &LoadArgs) -> bool {
+    matches!(args.kind, LoadKind::Rpc | LoadKind::Stream)
+}
+
+/// Tells the bytes that the workers counted, in place of bytes counted by message.
+fn count_bytes(runtime: &Runtime, shared: &Shared) {
+    let stats = runtime.handle().stats();
+    shared.traffic(0).sent_bytes.set(stats.sent_bytes);
+    shared.traffic(0).recv_bytes.set(stats.received_bytes);
+}
+
+/// Waits until the connections have sent their last bytes: version 2 takes its leave. One that does not end shows in
+/// the comparison of bytes.
+fn await_the_end(runtime: &Runtime) {
+    let begun = std::time::Instant::now();
+    let is_open = || {
+        let stats = runtime.handle().stats();
+        stats.closed < stats.connected
+    };
+    while is_open() && begun.elapsed() < JOIN_TIMEOUT {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Runs a closure on a worker.

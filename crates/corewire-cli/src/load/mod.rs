@@ -8,16 +8,22 @@ mod flow;
 mod one_way;
 mod rpc;
 mod station;
+mod tally;
 
 use crate::args::{CallMode, LoadArgs, LoadKind};
-use crate::bench::{Row, per, results, write_json};
+use crate::bench::{Row, latencies, per, results, write_json};
 use crate::conduct::{Length, Timed, by_clock, by_control};
 use crate::failure::Failure;
+use crate::moves::Moves;
+use crate::percentiles::Percentiles;
 use crate::system;
 
 /// Loads the target and prints what came of it; whether there were no errors.
 pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     payload_size(args.kind, args.size)?;
+    if args.streams > 1 && args.kind != LoadKind::Stream {
+        return Err(Failure::Setting("--streams is for load stream; rpc has --window".into()));
+    }
     system::check_fd_limit(args.connections)?;
     let crew = if args.kind.is_udp() { crate::udp::crew(args)? } else { crew::start(args)? };
     if args.control {
@@ -31,6 +37,10 @@ pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     let row = row(args, driver, by_clock(crew, length)?);
     let valid = row.errors == 0;
     print!("{}", results(std::slice::from_ref(&row)));
+    let latencies = latencies(std::slice::from_ref(&row));
+    if !latencies.is_empty() {
+        print!("\n{latencies}");
+    }
     if let Some(path) = &args.json {
         write_json(path, &[row])?;
     }
@@ -58,17 +68,13 @@ fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
     }
 }
 
-/// Bytes of the names in a request of `BenchEchoService/echo` and of the headers around its payload.
-const RPC_OVERHEAD: usize = 16 + 2 + 16 + 2 + 4;
-/// Bytes of a stream frame beside its payload.
-const STREAM_OVERHEAD: usize = 16;
-
-/// Bytes of a message on the wire, in the direction of the server.
-pub(crate) fn rpc_wire_size(kind: LoadKind, payload: usize) -> usize {
-    match kind {
-        LoadKind::Rpc => payload + RPC_OVERHEAD,
-        LoadKind::Stream => payload + STREAM_OVERHEAD,
-        _ => payload,
+/// What moves on each connection.
+fn moves(args: &LoadArgs) -> Moves {
+    let size = args.size as u64;
+    match args.kind {
+        LoadKind::Rpc => Moves::calls(size),
+        LoadKind::Stream => Moves::streams(size, args.frames as u64, args.wire),
+        _ => Moves::endless(size, size),
     }
 }
 
@@ -87,8 +93,13 @@ pub(crate) fn rpc_name(mode: CallMode, wire: u8) -> &'static str {
 }
 
 /// The name of a workload of streams in tables and JSON.
-pub(crate) fn stream_name(wire: u8) -> &'static str {
-    if wire == 1 { "stream" } else { "stream2" }
+pub(crate) fn stream_name(wire: u8, is_many: bool) -> &'static str {
+    match (wire, is_many) {
+        (1, false) => "stream",
+        (1, true) => "stream/many",
+        (_, false) => "stream2",
+        (_, true) => "stream2/many",
+    }
 }
 
 /// What the load alone can say: the server's figures and the limit are not known here.
@@ -103,7 +114,6 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
     };
     let msgs_per_s = per(messages, seconds);
     let heap = per((after.heap_bytes - before.heap_bytes) as f64, messages);
-    let timed = report.samples > 0;
     let datagrams = |bytes: u64| (args.kind == LoadKind::Udp).then(|| bytes.div_ceil(args.size as u64));
     let totals = report.totals;
     let workload = match (args.kind, args.batch, args.window) {
@@ -117,7 +127,7 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         (LoadKind::LengthField, _, 1) => "length-field/single",
         (LoadKind::LengthField, ..) => "length-field/window",
         (LoadKind::Rpc, ..) => rpc_name(args.mode, args.wire),
-        (LoadKind::Stream, ..) => stream_name(args.wire),
+        (LoadKind::Stream, ..) => stream_name(args.wire, args.streams > 1),
     };
     Row {
         workload: workload.into(),
@@ -131,20 +141,19 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         msgs_per_s,
         msgs_per_s_min: msgs_per_s,
         msgs_per_s_max: msgs_per_s,
-        mbit_per_s: msgs_per_s * rpc_wire_size(args.kind, args.size) as f64 * 8.0 / 1e6,
+        mbit_per_s: msgs_per_s * moves(args).per_message().0 * 8.0 / 1e6,
         ns_per_msg: per(1e9, msgs_per_s),
         client_cpu_ns_per_msg: per((after.cpu_ns - before.cpu_ns) as f64, messages),
         heap_bytes_per_msg: heap,
         client_heap_bytes_per_msg: heap,
-        p50_us: timed.then_some(report.p50_us),
-        p99_us: timed.then_some(report.p99_us),
-        p999_us: timed.then_some(report.p999_us),
         errors: totals.errors,
         datagrams_sent: datagrams(totals.sent_bytes),
         datagrams_lost: datagrams(totals.sent_bytes.saturating_sub(totals.recv_bytes)),
         first_error: report.first_error,
         ..Row::default()
     }
+    .with_fairness(report.fairness)
+    .with_latency(Percentiles::over(&[report.latency]), Percentiles::over(&[report.streams]))
 }
 
 #[cfg(test)]

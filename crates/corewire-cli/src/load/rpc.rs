@@ -1,5 +1,6 @@
 //! RPC calls of every mode, and streams.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -9,8 +10,8 @@ use std::task::{Context, Poll};
 use corewire::spawn_local;
 use corewire_rpc::{Bytes, Channel, MethodPath, Status, Unary, Version};
 
-use super::rpc_wire_size;
-use super::station::Station;
+use super::station::{Station, share};
+use super::tally::Tally;
 use crate::args::{CallMode, LoadArgs, LoadKind};
 use crate::failure::Failure;
 use crate::pattern::{Pattern, Probe};
@@ -28,19 +29,45 @@ pub(super) async fn connect(args: &LoadArgs) -> Result<Channel, Failure> {
 }
 
 /// Starts the tasks that call until the phase or the budget ends.
-pub(super) fn start(station: Rc<Station>, channel: Channel, index: usize) {
-    drop(spawn_local(async move {
-        let lane = Lane::new(&station, &channel, index);
-        let ended = match (station.args.kind, station.args.mode) {
-            (LoadKind::Stream, _) => lane.streams().await,
-            (_, CallMode::Unary) => lane.unary().await,
-            _ => lane.modes().await,
-        };
-        if let Err(status) = ended {
-            station.shared.fault(|| format!("connection {index}: {status}"));
-        }
-        station.shared.finished();
-    }));
+pub(super) fn start(station: &Rc<Station>, channel: &Channel, index: usize) {
+    let places = station.args.streams as u64;
+    let left = Rc::new(Cell::new(places));
+    for place in 0..places {
+        let (station, channel, left) = (Rc::clone(station), channel.clone(), Rc::clone(&left));
+        drop(spawn_local(async move {
+            let mut lane = Lane::new(&station, &channel, index);
+            lane.budget = share(lane.budget, places, place);
+            if let Err(status) = lane.run().await {
+                station.shared.fault(|| format!("connection {index}: {status}"));
+            }
+            left.set(left.get() - 1);
+            if left.get() == 0 {
+                station.shared.finished();
+            }
+        }));
+    }
+}
+
+/// What calls say: more than a connection has in flight, so that a reply that went to the wrong call is told by its
+/// content. All connections of a worker share them, as the limit sends everything from one place.
+pub(super) fn payloads(window: usize, size: usize) -> Rc<[Bytes]> {
+    let mut pattern = Pattern::new(size);
+    (0..=window as u64).map(|at| Bytes::copy_from_slice(pattern.message(at))).collect()
+}
+
+/// Replies up to this size are compared whole; of larger ones every 16th is, and of the others the ends.
+const COMPARED_MAX: usize = 4096;
+
+fn is_compared(number: u64, size: usize) -> bool {
+    size <= COMPARED_MAX || number.is_multiple_of(16)
+}
+
+/// Whether length and both ends agree; the front tells which message it is.
+fn is_alike(reply: &[u8], message: &[u8]) -> bool {
+    const END: usize = 64;
+    reply.len() == message.len()
+        && reply[..END] == message[..END]
+        && reply[reply.len() - END..] == message[message.len() - END..]
 }
 
 /// The calls of one connection.
@@ -48,9 +75,8 @@ struct Lane<'a> {
     station: &'a Station,
     channel: &'a Channel,
     path: MethodPath,
-    /// More than there are in flight, so that a reply that went to the wrong call is told by its content.
-    messages: Vec<Bytes>,
-    wire_size: u64,
+    /// Of the payloads, the one of its first message: neighbours begin with different ones.
+    first: usize,
     budget: u64,
 }
 
@@ -59,30 +85,26 @@ impl<'a> Lane<'a> {
         let args = &station.args;
         let service = if args.kind == LoadKind::Stream { "StreamBenchService" } else { "BenchEchoService" };
         let path = MethodPath::new(service, "echo").unwrap_or_else(|_| unreachable!("the names are short"));
-        let mut pattern = Pattern::new(args.size);
-        let messages =
-            (0..=args.window as u64).map(|at| Bytes::copy_from_slice(pattern.message(at))).collect();
-        let wire_size = rpc_wire_size(args.kind, args.size) as u64;
-        Self {
-            station,
-            channel,
-            path,
-            messages,
-            wire_size,
-            budget: station.budget(index).unwrap_or(u64::MAX),
+        Self { station, channel, path, first: index, budget: station.budget(index).unwrap_or(u64::MAX) }
+    }
+
+    async fn run(&self) -> Result<(), Status> {
+        match (self.station.args.kind, self.station.args.mode) {
+            (LoadKind::Stream, _) => self.streams().await,
+            (_, CallMode::Unary) => self.unary().await,
+            _ => self.modes().await,
         }
     }
 
     #[inline]
     fn message(&self, number: u64) -> &Bytes {
-        &self.messages[(number % self.messages.len() as u64) as usize]
+        let payloads = &self.station.payloads;
+        &payloads[((number + self.first as u64) % payloads.len() as u64) as usize]
     }
 
     #[inline]
     fn sent(&self) {
-        let traffic = self.station.traffic();
-        traffic.in_flight.add(1);
-        traffic.sent_bytes.add(self.wire_size);
+        self.station.traffic().in_flight.add(1);
     }
 
     #[inline]
@@ -90,8 +112,10 @@ impl<'a> Lane<'a> {
         let traffic = self.station.traffic();
         traffic.in_flight.subtract(1);
         traffic.messages.add(1);
-        traffic.recv_bytes.add(self.wire_size);
-        if reply != self.message(number) {
+        let message = self.message(number);
+        let is_same =
+            if is_compared(number, message.len()) { reply == message } else { is_alike(reply, message) };
+        if !is_same {
             self.station.shared.fault(|| format!("message {number} got another reply"));
         }
     }
@@ -138,7 +162,7 @@ impl<'a> Lane<'a> {
 
     async fn mode_calls(&self, place: usize) -> Result<(), Status> {
         let window = self.station.args.window;
-        let share = self.budget / window as u64 + u64::from((place as u64) < self.budget % window as u64);
+        let share = share(self.budget, window as u64, place as u64);
         let mut probe = Probe::new(window);
         for number in 0..share {
             if !self.station.may_send() {
@@ -176,42 +200,60 @@ impl<'a> Lane<'a> {
 
     /// One stream after the other, each of so many frames, of which the window is on its way at a time.
     async fn streams(&self) -> Result<(), Status> {
-        let (frames, window) = (self.station.args.frames as u64, self.station.args.window as u64);
-        let mut probe = Probe::new(1);
-        let (mut left, mut stream) = (self.budget, 0);
+        let tally = (self.station.args.streams > 1).then(|| self.station.tally());
+        let frames = self.station.args.frames as u64;
+        let mut probe = Probe::new(self.station.args.window);
+        let (mut left, mut frame) = (self.budget, 0);
         while left > 0 && self.station.may_send() {
             let count = frames.min(left);
             left -= count;
-            probe.sending(stream, stream + 1, monotonic_ns);
-            let (sink, mut replies) = self.channel.stream(&self.path).await?;
-            let mut sink = Some(sink);
-            let (mut sent, mut back) = (0, 0);
-            while back < count {
-                while sent < count && sent - back < window {
-                    self.sent();
-                    if let Some(sink) = &mut sink {
-                        sink.send(self.message(sent).clone()).await?;
-                    }
-                    sent += 1;
-                }
-                if sent == count
-                    && let Some(sink) = sink.take()
-                {
-                    sink.finish().await?;
-                }
-                self.received(back, &only(replies.next().await)?);
-                back += 1;
-            }
-            if let Some(extra) = replies.next().await {
-                extra?;
-                return Err(Status::internal("a stream has more frames than were sent"));
-            }
-            stream += 1;
-            if let Some(nanoseconds) = probe.received(stream, monotonic_ns) {
-                self.station.record(nanoseconds);
-            }
+            let begun = monotonic_ns();
+            self.one_stream(frame, count, &mut probe, tally.as_deref()).await?;
+            frame += count;
+            self.station.record_stream(monotonic_ns().saturating_sub(begun));
         }
         Ok(())
+    }
+
+    async fn one_stream(
+        &self,
+        first: u64,
+        count: u64,
+        probe: &mut Probe,
+        tally: Option<&Tally>,
+    ) -> Result<(), Status> {
+        let window = self.station.args.window as u64;
+        let (sink, mut replies) = self.channel.stream(&self.path).await?;
+        let mut sink = Some(sink);
+        let (mut sent, mut back) = (0, 0);
+        while back < count {
+            while sent < count && sent - back < window {
+                probe.sending(first + sent, first + sent + 1, monotonic_ns);
+                self.sent();
+                if let Some(sink) = &mut sink {
+                    sink.send(self.message(sent).clone()).await?;
+                }
+                sent += 1;
+            }
+            if sent == count
+                && let Some(sink) = sink.take()
+            {
+                sink.finish().await?;
+            }
+            self.received(back, &only(replies.next().await)?);
+            back += 1;
+            if let Some(nanoseconds) = probe.received(first + back, monotonic_ns) {
+                self.station.record(nanoseconds);
+            }
+            if let Some(tally) = tally {
+                tally.count(&self.station.shared);
+            }
+        }
+        match replies.next().await {
+            None => Ok(()),
+            Some(Err(status)) => Err(status),
+            Some(Ok(_)) => Err(Status::internal("a stream has more frames than were sent")),
+        }
     }
 }
 

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use corewire::{CloseReason, NetClient, Session};
-use corewire_rpc::Channel;
+use corewire_rpc::{Bytes, Channel};
 
 use super::echo::Lane;
+use super::tally::Tally;
 use super::{calls, one_way, rpc};
 use crate::args::{LoadArgs, LoadKind};
 use crate::conduct::{Latency, Phase, Shared, latency};
@@ -24,8 +25,12 @@ pub(crate) struct Station {
     pub(crate) pattern: RefCell<Pattern>,
     /// What calls say.
     pub(crate) messages: Rc<[Vec<u8>]>,
+    /// What RPC calls say.
+    pub(crate) payloads: Rc<[Bytes]>,
     thread: usize,
     latency: RefCell<Latency>,
+    streams: RefCell<Latency>,
+    tallies: RefCell<Vec<Rc<Tally>>>,
     measurement: Cell<u32>,
     clients: RefCell<Vec<(usize, NetClient)>>,
     sessions: RefCell<BTreeMap<usize, Session>>,
@@ -45,14 +50,21 @@ impl Station {
             LoadKind::Receive | LoadKind::Echo | LoadKind::Udp | LoadKind::UdpSend => Rc::default(),
             LoadKind::Rpc | LoadKind::Stream => Rc::default(),
         };
+        let payloads = match args.kind {
+            LoadKind::Rpc | LoadKind::Stream => rpc::payloads(args.window, payload),
+            _ => Rc::default(),
+        };
         let pattern = Pattern::for_window(payload, args.window);
         let station = Rc::new(Self {
             args,
             shared,
             pattern: RefCell::new(pattern),
             messages,
+            payloads,
             thread,
             latency: RefCell::new(latency()),
+            streams: RefCell::new(latency()),
+            tallies: RefCell::default(),
             measurement: Cell::new(0),
             clients: RefCell::default(),
             sessions: RefCell::default(),
@@ -78,6 +90,10 @@ impl Station {
         station.channels.take();
         station.sessions.take();
         station.lanes.take();
+        let shared = &station.shared;
+        shared.add_streams(&station.streams.borrow());
+        let tallies = station.tallies.take();
+        tallies.iter().for_each(|tally| shared.add_pace(tally.within(shared.measurement())));
         station.latency.borrow().clone()
     }
 
@@ -113,7 +129,7 @@ impl Station {
     /// Lets every connection send.
     pub(crate) fn start(self: &Rc<Self>) {
         for (index, channel) in self.channels.borrow().iter() {
-            rpc::start(Rc::clone(self), channel.clone(), *index);
+            rpc::start(self, channel, *index);
         }
         let lanes = self.lanes.take();
         let mut sessions = self.sessions.take();
@@ -145,25 +161,44 @@ impl Station {
         self.shared.phase() == Phase::Run
     }
 
-    /// Notes a latency; those from before the measured window are forgotten when it begins.
+    /// Notes the latency of a message; those from before the measured window are forgotten when it begins.
     pub(crate) fn record(&self, nanoseconds: u64) {
-        let mut latency = self.latency.borrow_mut();
+        self.forget_the_warmup();
+        self.latency.borrow_mut().saturating_record(nanoseconds);
+    }
+
+    /// Notes the time of a whole stream.
+    pub(crate) fn record_stream(&self, nanoseconds: u64) {
+        self.forget_the_warmup();
+        self.streams.borrow_mut().saturating_record(nanoseconds);
+    }
+
+    /// A tally of one of several streams at a time.
+    pub(super) fn tally(&self) -> Rc<Tally> {
+        let tally = Rc::<Tally>::default();
+        self.tallies.borrow_mut().push(Rc::clone(&tally));
+        tally
+    }
+
+    fn forget_the_warmup(&self) {
         let measurement = self.shared.measurement();
         if self.measurement.replace(measurement) != measurement {
-            latency.reset();
+            self.latency.borrow_mut().reset();
+            self.streams.borrow_mut().reset();
         }
-        latency.saturating_record(nanoseconds);
     }
 
     /// The share of `--packets` of one of all connections.
     pub(crate) fn budget(&self, connection: usize) -> Option<u64> {
-        self.args.packets_in_all().map(|packets| share(packets, self.args.connections, connection))
+        self.args
+            .packets_in_all()
+            .map(|packets| share(packets as u64, self.args.connections as u64, connection as u64))
     }
 }
 
 /// Splits `packets` over `connections`; the first ones get what is left over.
-fn share(packets: usize, connections: usize, connection: usize) -> u64 {
-    (packets / connections + usize::from(connection < packets % connections)) as u64
+pub(super) fn share(packets: u64, connections: u64, connection: u64) -> u64 {
+    packets / connections + u64::from(connection < packets % connections)
 }
 
 #[cfg(test)]
@@ -174,7 +209,7 @@ mod tests {
     fn the_shares_of_all_connections_add_up_to_the_packets() {
         for (packets, connections) in [(10, 3), (3, 10), (64, 64), (1_000_003, 7)] {
             let sum: u64 = (0..connections).map(|connection| share(packets, connections, connection)).sum();
-            assert_eq!(sum, packets as u64);
+            assert_eq!(sum, packets);
         }
     }
 }

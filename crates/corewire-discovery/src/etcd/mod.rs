@@ -1,4 +1,5 @@
 mod book;
+mod contain;
 mod keys;
 mod options;
 mod session;

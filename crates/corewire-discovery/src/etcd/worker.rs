@@ -1,4 +1,5 @@
 use super::book::Book;
+use super::contain::contained;
 use super::keys::{Key, Keys, key_of};
 use super::session::Failure;
 use super::{Command, EtcdOptions};
@@ -77,7 +78,7 @@ impl Worker {
         loop {
             self.reached = false;
             let begun = Instant::now();
-            let failure = match self.session(&mut started).await {
+            let failure = match contained(self.session(&mut started)).await {
                 Ok(AllGone) => return,
                 Err(Failure(reason)) => reason,
             };

@@ -29,6 +29,12 @@ pub enum ConnectionError {
         /// The version of this frame.
         found: Version,
     },
+    /// This server does not speak the client's version.
+    #[error("this server does not speak {version:?} of the protocol: use the other version")]
+    VersionRefused {
+        /// What the client speaks.
+        version: Version,
+    },
     /// The header announces a body over the limit.
     #[error(
         "the peer announces a body of {len} bytes, over the limit of {limit}: raise `Settings::max_body` or send less"

@@ -95,5 +95,5 @@ pub use header::{Flags, FrameType, HEADER_LEN, Header, HeaderError, MAGIC, Mode,
 pub use output::{Output, Payload};
 pub use path::{MethodPath, NameTooLong};
 pub use reassembly::{Advance, Origin, Reassembly};
-pub use settings::{PeerSettings, Rate, Settings};
+pub use settings::{PeerSettings, Rate, Settings, Versions};
 pub use trace::{InvalidTraceParent, TraceContext};

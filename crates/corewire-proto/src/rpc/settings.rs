@@ -1,6 +1,7 @@
 //! The limits of a connection.
 
 use super::body::SettingsBody;
+use super::header::Version;
 
 const WINDOW: u16 = 1;
 const BODY: u16 = 2;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub cancels: Rate,
     /// The id of a client's first call. 0.
     pub first_id: u32,
+    /// The versions that a server speaks. Both; a client of another one is told so, see [`Versions`].
+    pub versions: Versions,
 }
 
 impl Default for Settings {
@@ -53,7 +56,57 @@ impl Default for Settings {
             pings: Rate { burst: 64, per_second: 8 },
             cancels: Rate { burst: 1_024, per_second: 256 },
             first_id: 0,
+            versions: Versions::ALL,
         }
+    }
+}
+
+/// Versions of the protocol that a server speaks.
+///
+/// A client of a version that is left out gets an answer in its own: GOAWAY with code 16 in version 2; in version 1, which
+/// has no word for it, each of its calls is refused with code 4 (invalid request), each stream with STREAM_CANCEL.
+///
+/// ```
+/// use corewire_proto::rpc::{Version, Versions};
+///
+/// let only: Versions = [Version::V2].into_iter().collect();
+/// assert!(only.has(Version::V2) && !only.has(Version::V1));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Versions {
+    v1: bool,
+    v2: bool,
+}
+
+impl Versions {
+    /// Both.
+    pub const ALL: Self = Self { v1: true, v2: true };
+
+    /// Whether this one is spoken.
+    #[inline]
+    pub const fn has(self, version: Version) -> bool {
+        match version {
+            Version::V1 => self.v1,
+            Version::V2 => self.v2,
+        }
+    }
+
+    /// None at all is spoken.
+    pub const fn is_empty(self) -> bool {
+        !self.v1 && !self.v2
+    }
+}
+
+impl FromIterator<Version> for Versions {
+    fn from_iter<I: IntoIterator<Item = Version>>(versions: I) -> Self {
+        let mut all = Self { v1: false, v2: false };
+        for version in versions {
+            match version {
+                Version::V1 => all.v1 = true,
+                Version::V2 => all.v2 = true,
+            }
+        }
+        all
     }
 }
 

@@ -14,6 +14,9 @@ use crate::link::{Link, Owner};
 use crate::server::millis_up;
 use crate::status::Status;
 
+/// What the first ping carries.
+const PROBE: [u8; 8] = *b"corewire";
+
 /// Feeds a link with what arrives.
 pub(super) struct ClientConnection {
     link: Rc<Link>,
@@ -25,6 +28,8 @@ pub(super) struct ClientConnection {
     /// A ping is not answered yet, nor has anything else come.
     is_pinging: Cell<bool>,
     is_going_away: Cell<bool>,
+    /// Who waits until the server has answered a first ping.
+    probed: Cell<Option<oneshot::Sender<io::Result<()>>>>,
     this: Weak<Self>,
 }
 
@@ -32,7 +37,8 @@ impl ClientConnection {
     fn new(channel: &Rc<LocalChannel>, seat: usize) -> Rc<Self> {
         let settings = &channel.settings;
         let machine = Machine::client(settings.version, settings.protocol);
-        let link = Link::new(channel.home.clone(), machine, settings.connection.high_water, false);
+        let link =
+            Link::new(channel.home.clone(), channel.group, machine, settings.connection.high_water, false);
         let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {
             link,
             inbox: RefCell::new(Reassembly::new()),
@@ -41,6 +47,7 @@ impl ClientConnection {
             look_at: Cell::new(u64::MAX),
             is_pinging: Cell::new(false),
             is_going_away: Cell::new(false),
+            probed: Cell::default(),
             this: this.clone(),
         });
         connection.link.set_owner(connection.this.clone());
@@ -50,16 +57,45 @@ impl ClientConnection {
     #[inline]
     fn read(&self, connection: &Connection, chunk: &Bytes) {
         let mut inbox = self.inbox.borrow_mut();
-        self.link.receive(connection, &mut inbox, chunk, |event, _| {
-            if let Event::GoingAway(_) = event {
+        self.link.receive(connection, &mut inbox, chunk, |event, _| match event {
+            Event::GoingAway(_) => {
                 self.is_going_away.set(true);
                 if let Some(channel) = self.channel.upgrade() {
                     channel.retire(self.seat, &self.link);
                 }
             }
+            Event::Pong(_) => {
+                if let Some(probed) = self.probed.take() {
+                    self.is_up(Some(probed));
+                }
+            }
+            _ => {}
         });
         if self.is_going_away.get() && self.link.with(|state| state.machine.is_idle()) {
+            self.link.flush();
             connection.close();
+        }
+    }
+
+    /// Calls can be made on it.
+    fn is_up(&self, opened: Option<oneshot::Sender<io::Result<()>>>) {
+        if let Some(opened) = opened {
+            // Nobody waits for it any more: the attempt's guard ends the connection.
+            let _ = opened.send(Ok(()));
+        }
+        match self.channel.upgrade() {
+            Some(channel) if !channel.is_closed() => {
+                channel.set_seat(self.seat, Seat::Up(self.link.clone()));
+            }
+            _ => close_link(&self.link),
+        }
+    }
+
+    /// Takes no more calls, and closes when the last one is over.
+    pub(super) fn drain(&self) {
+        self.is_going_away.set(true);
+        if self.link.with(|state| state.machine.is_idle()) {
+            close_link(&self.link);
         }
     }
 
@@ -98,6 +134,10 @@ impl Owner for ClientConnection {
             self.read(&connection, &Bytes::new());
         }
     }
+
+    fn unread(&self) -> usize {
+        self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
+    }
 }
 
 /// The connection as its worker calls it.
@@ -131,11 +171,14 @@ impl Protocol for Endpoint {
             calling.look(connection);
             calling.link.with(|state| state.arm(calling.look_at.get()));
         }
-        if let Some(opened) = self.opened.take() {
-            // Nobody waits for it any more: the attempt's guard ends the connection.
-            let _ = opened.send(Ok(()));
+        channel.note(self.seat, &calling);
+        let opened = self.opened.take();
+        let probes = channel.settings.probes;
+        if probes && calling.link.with(|state| state.machine.ping(PROBE, &mut state.out)) {
+            calling.probed.set(opened);
+        } else {
+            calling.is_up(opened);
         }
-        channel.set_seat(self.seat, Seat::Up(calling.link.clone()));
         self.calling = Some(calling);
     }
 
@@ -173,6 +216,7 @@ impl Protocol for Endpoint {
                 channel.retire(self.seat, &calling.link);
             }
             calling.link.die(&Status::connection_lost(reason));
+            self.opened = self.opened.take().or_else(|| calling.probed.take());
         }
         if let Some(opened) = self.opened.take() {
             let error = match reason {

@@ -12,14 +12,23 @@ use corewire_runtime::{CloseReason, Sleep, WorkerHandle, sleep_until};
 use slab::Slab;
 
 use super::connect;
+use super::connection::ClientConnection;
+use super::discovered::Discovered;
 use super::settings::Settings;
-use crate::link::Link;
+use crate::link::{Group, Link};
 use crate::status::Status;
 
 pub(super) struct LocalChannel {
     pub(super) settings: Settings,
     pub(super) home: WorkerHandle,
+    pub(super) group: Group,
+    /// What it follows, if its connections are not its own.
+    pub(super) discovered: Option<Rc<Discovered>>,
+    /// The channel that it makes connections for, if that is another.
+    parent: Option<Weak<Self>>,
     seats: RefCell<Vec<Seat>>,
+    /// The last connection of each seat.
+    connections: RefCell<Vec<Weak<ClientConnection>>>,
     next: Cell<usize>,
     waiting: RefCell<Vec<Waker>>,
     /// Timers of the calls that wait to begin.
@@ -59,7 +68,7 @@ impl Hasher for Identity {
     }
 }
 
-type Channels = HashMap<u64, Rc<LocalChannel>, BuildHasherDefault<Identity>>;
+type Channels = HashMap<Group, Rc<LocalChannel>, BuildHasherDefault<Identity>>;
 
 thread_local! {
     static CHANNELS: RefCell<Channels> = RefCell::default();
@@ -67,16 +76,16 @@ thread_local! {
 
 /// A channel of this worker.
 #[inline]
-pub(super) fn find(key: u64) -> Option<Rc<LocalChannel>> {
+pub(super) fn find(key: Group) -> Option<Rc<LocalChannel>> {
     CHANNELS.with_borrow(|channels| channels.get(&key).cloned())
 }
 
-pub(super) fn add(key: u64, channel: Rc<LocalChannel>) {
+pub(super) fn add(key: Group, channel: Rc<LocalChannel>) {
     CHANNELS.with_borrow_mut(|channels| channels.insert(key, channel));
 }
 
 /// Closes a channel and forgets it.
-pub(super) fn remove(key: u64) {
+pub(super) fn remove(key: Group) {
     let channel = CHANNELS.with_borrow_mut(|channels| channels.remove(&key));
     if let Some(channel) = channel {
         channel.close();
@@ -84,20 +93,52 @@ pub(super) fn remove(key: u64) {
 }
 
 impl LocalChannel {
-    pub(super) fn new(settings: Settings, home: WorkerHandle) -> Rc<Self> {
-        let seats = (0..settings.pool).map(|_| Seat::Empty).collect();
+    pub(super) fn new(settings: Settings, home: WorkerHandle, group: Group) -> Rc<Self> {
+        let seats = settings.pool;
+        Rc::new_cyclic(|weak| Self::with(settings, home, group, seats, weak))
+    }
+
+    /// A channel without connections of its own.
+    pub(super) fn following(
+        settings: Settings,
+        home: WorkerHandle,
+        group: Group,
+        follow: impl FnOnce(&Weak<Self>) -> Rc<Discovered>,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|weak| {
+            let discovered = Some(follow(weak));
+            Self { discovered, ..Self::with(settings, home, group, 0, weak) }
+        })
+    }
+
+    /// Connections that another channel uses.
+    pub(super) fn member(
+        settings: Settings,
+        home: WorkerHandle,
+        group: Group,
+        parent: Weak<Self>,
+    ) -> Rc<Self> {
+        let seats = settings.pool;
+        Rc::new_cyclic(|weak| Self { parent: Some(parent), ..Self::with(settings, home, group, seats, weak) })
+    }
+
+    fn with(settings: Settings, home: WorkerHandle, group: Group, seats: usize, weak: &Weak<Self>) -> Self {
         let budget = settings.retry.map_or(0, |retry| u64::from(retry.budget) * 1_000);
-        Rc::new_cyclic(|weak| Self {
+        Self {
             settings,
             home,
-            seats: RefCell::new(seats),
+            group,
+            discovered: None,
+            parent: None,
+            seats: RefCell::new((0..seats).map(|_| Seat::Empty).collect()),
+            connections: RefCell::new((0..seats).map(|_| Weak::new()).collect()),
             next: Cell::new(0),
             waiting: RefCell::default(),
             sleeps: RefCell::default(),
             is_closed: Cell::new(false),
             budget: Cell::new(budget),
             weak: weak.clone(),
-        })
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -149,9 +190,13 @@ impl LocalChannel {
     }
 
     pub(super) fn set_seat(&self, seat: usize, now: Seat) {
+        let is_news = !matches!(now, Seat::Connecting);
         let before = std::mem::replace(&mut self.seats.borrow_mut()[seat], now);
         drop(before);
         self.wake_all();
+        if is_news && let Some(parent) = self.parent.as_ref().and_then(Weak::upgrade) {
+            parent.wake_all();
+        }
     }
 
     pub(super) fn wake_all(&self) {
@@ -161,7 +206,36 @@ impl LocalChannel {
 
     /// Somebody waits for a connection.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.waiting.borrow().is_empty()
+        self.parent.is_some() || !self.waiting.borrow().is_empty()
+    }
+
+    /// What stands at a seat now.
+    pub(super) fn note(&self, seat: usize, connection: &Rc<ClientConnection>) {
+        self.connections.borrow_mut()[seat] = Rc::downgrade(connection);
+    }
+
+    /// Begins to connect wherever nothing stands.
+    pub(super) fn connect_all(&self) {
+        let is_empty = |seat: &usize| matches!(self.seats.borrow()[*seat], Seat::Empty);
+        let empty: Vec<usize> = (0..self.settings.pool).filter(is_empty).collect();
+        empty.into_iter().for_each(|seat| self.connect(seat));
+    }
+
+    /// No new calls; connections close when their last call is over.
+    pub(super) fn drain(&self) {
+        self.is_closed.set(true);
+        let connections = self.connections.borrow().clone();
+        connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.drain());
+    }
+
+    /// A connect goes on.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.seats.borrow().iter().any(|seat| matches!(seat, Seat::Connecting))
+    }
+
+    /// A connection stands.
+    pub(super) fn has_connections(&self) -> bool {
+        self.seats.borrow().iter().any(|seat| matches!(seat, Seat::Up(_)))
     }
 
     /// The link takes no more calls: another connection is made when one is needed.
@@ -206,6 +280,9 @@ impl LocalChannel {
                 close_link(&link);
             }
         }
+        if let Some(discovered) = &self.discovered {
+            discovered.close();
+        }
         self.wake_all();
     }
 }
@@ -215,6 +292,7 @@ pub(super) fn close_link(link: &Rc<Link>) {
     use corewire_proto::rpc::Code;
     link.with(|state| state.machine.go_away(Code::OK, "", &mut state.out));
     if let Some(connection) = link.connection() {
+        link.flush();
         connection.close_with(CloseReason::Local);
     }
 }

@@ -2,6 +2,7 @@
 
 mod connect;
 mod connection;
+mod discovered;
 mod local;
 mod options;
 mod repeat;
@@ -11,25 +12,33 @@ mod streaming;
 mod unary;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use corewire::{ConnectError, NetUri};
+use corewire_discovery::Flight;
 use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Code, MethodPath, Mode, Settings as ProtocolSettings, Version};
 use corewire_runtime::{ConnectionOptions, Runtime, WorkerHandle, current_worker};
 
+pub(crate) use self::discovered::Discovery;
+use self::discovered::{Discovered, FlightId, Verdict};
 use self::local::LocalChannel;
 pub use self::options::{CallOptions, IntoPath, PathRef};
 pub use self::settings::Retry;
 use self::settings::Settings;
 use self::start::Plan;
 pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
-pub use self::unary::Unary;
+pub use self::unary::{Unary, WithMetadata};
+use crate::discover::{DiscoverBuilder, RegistrySource};
+use crate::gauges::Gauges;
 use crate::interceptor::ClientInterceptor;
+use crate::link::{self, Group};
 use crate::message::Message;
+use crate::metadata::Metadata;
+use crate::status::Status;
 
 /// Calls services, over connections that it makes when they are needed and makes again when they are lost.
 ///
@@ -37,7 +46,7 @@ use crate::message::Message;
 /// take the direct path, without memory of their own or a lock, others go by way of the worker's mailbox. When the last
 /// clone is dropped its connections are closed.
 ///
-/// Every call ends exactly once: with its response, or with the [`Status`](crate::Status) that says what became of it.
+/// Every call ends exactly once: with its response, or with the [`Status`] that says what became of it.
 /// When a connection dies all its calls fail at once; those that the server certainly never began are made again.
 #[derive(Clone)]
 pub struct Channel {
@@ -46,10 +55,10 @@ pub struct Channel {
 
 struct Shared {
     worker: WorkerHandle,
-    key: u64,
+    key: Group,
     /// Calls may be made several times.
     repeats: bool,
-    interceptors: Vec<Arc<dyn ClientInterceptor>>,
+    interceptors: Arc<[Arc<dyn ClientInterceptor>]>,
 }
 
 impl Drop for Shared {
@@ -86,6 +95,28 @@ impl Channel {
     /// A channel to the server at this URI, with settings to choose.
     pub fn to(uri: impl Into<String>) -> ChannelBuilder {
         ChannelBuilder { settings: Settings::new(), uris: vec![uri.into()] }
+    }
+
+    /// A channel to the endpoints of a service that a registry knows, with settings to choose. The registry is an address
+    /// as [`discover::connect`](crate::discover::connect) takes it, or one that is open already.
+    ///
+    /// ```
+    /// use corewire_rpc::discover::registry::{Endpoint, LocalRegistry};
+    /// use corewire_rpc::{Bytes, Channel, Context, RpcServer, Service};
+    ///
+    /// let registry = LocalRegistry::new();
+    /// let echo = Service::new("Echo").unary("echo", |request: Bytes, _: Context| async move { Ok(request) });
+    /// let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo).register(&registry).workers(1).start()?;
+    ///
+    /// let reply = corewire::wait(async {
+    ///     let channel = Channel::discover(&registry, "Echo").build().await?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(channel.unary("Echo/echo", "Hello").await?)
+    /// })?;
+    /// assert_eq!(reply, "Hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn discover(registry: impl Into<RegistrySource>, service: impl Into<String>) -> DiscoverBuilder {
+        DiscoverBuilder::new(registry.into(), service.into())
     }
 
     /// Calls a method with one request and one response. The call begins when the future is first polled.
@@ -140,6 +171,21 @@ impl Channel {
         &self.shared.worker
     }
 
+    /// What it holds now: calls, streams, bytes. All 0 once its worker has stopped.
+    pub async fn gauges(&self) -> Gauges {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        let group = self.shared.key;
+        // By the mailbox also from its own worker: nothing of a call runs then.
+        let asked = self.shared.worker.run(move || {
+            // Whoever asked may have gone.
+            let _ = sender.send(link::gauges(group));
+        });
+        if asked.is_err() {
+            return Gauges::default();
+        }
+        receiver.await.unwrap_or_default()
+    }
+
     /// Closes its connections. Calls in flight fail, and so do later ones.
     pub fn close(&self) {
         let key = self.shared.key;
@@ -151,7 +197,7 @@ impl Channel {
     }
 
     #[inline]
-    fn key(&self) -> u64 {
+    fn key(&self) -> Group {
         self.shared.key
     }
 
@@ -170,10 +216,21 @@ impl Channel {
         !self.shared.interceptors.is_empty()
     }
 
-    fn tell(&self, path: &MethodPath, code: Code, took: Duration) {
-        for interceptor in self.shared.interceptors.iter().rev() {
-            interceptor.on_end(path, code, took);
-        }
+    /// A call that a balancer placed is over; without a result it was given up.
+    fn landed(&self, flight: FlightId, result: Option<&Result<Bytes, Status>>) {
+        let verdict = Verdict::of(result);
+        let key = self.shared.key;
+        self.run_there(move || {
+            if let Some(discovered) = local::find(key).and_then(|channel| channel.discovered.clone()) {
+                discovered.end(flight, verdict);
+            }
+        });
+    }
+
+    /// What counts a call with streams as in flight. On the channel's worker.
+    fn take_flight(&self, flight: FlightId) -> Option<Flight> {
+        let discovered = local::find(self.key())?.discovered.clone()?;
+        discovered.take(flight)
     }
 
     /// Runs on the channel's worker: now, if that is here.
@@ -183,6 +240,22 @@ impl Channel {
         }
         // A worker that has stopped has ended all of it.
         let _ = self.shared.worker.run(act);
+    }
+}
+
+/// Tells interceptors how a call ended, the last one first.
+fn tell(
+    interceptors: &[Arc<dyn ClientInterceptor>],
+    path: &MethodPath,
+    metadata: &Metadata,
+    code: Code,
+    took: Duration,
+) {
+    for interceptor in interceptors.iter().rev() {
+        if !metadata.is_empty() {
+            interceptor.on_metadata(path, metadata);
+        }
+        interceptor.on_end(path, code, took);
     }
 }
 
@@ -301,24 +374,53 @@ impl ChannelBuilder {
     /// # Errors
     /// A URI is wrong, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
-        static KEYS: AtomicU64 = AtomicU64::new(1);
         let Self { mut settings, uris } = self;
         for uri in uris {
             settings.uris.push(NetUri::parse(&uri)?);
         }
+        Self::install(settings, LocalChannel::new)
+    }
+
+    /// As one that makes no connections of its own yet, for a channel that follows a registry.
+    pub(crate) fn for_discovery() -> Self {
+        let mut settings = Settings::new();
+        (settings.probes, settings.retry) = (true, Some(Retry::default()));
+        settings.keep_alive = Some(Duration::from_secs(5));
+        settings.keep_alive_timeout = Duration::from_secs(2);
+        settings.connect_timeout = Duration::from_secs(2);
+        Self { settings, uris: Vec::new() }
+    }
+
+    /// A connection is of use only once it has answered a ping.
+    pub(crate) fn probe(mut self, probes: bool) -> Self {
+        self.settings.probes = probes;
+        self
+    }
+
+    /// Makes the channel with the connections that a registry tells.
+    pub(crate) fn follow(self, discovery: Discovery) -> Result<Channel, ConnectError> {
+        Self::install(self.settings, |settings, home, group| {
+            Discovered::channel(discovery, settings, home, group)
+        })
+    }
+
+    fn install(
+        settings: Settings,
+        make: impl FnOnce(Settings, WorkerHandle, Group) -> Rc<LocalChannel> + Send + 'static,
+    ) -> Result<Channel, ConnectError> {
         let worker = match settings.worker.clone().or_else(WorkerHandle::current) {
             Some(worker) => worker,
             None => shared_worker()?,
         };
-        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        let key = Group::next();
         let shared = Shared {
             worker: worker.clone(),
             key,
             repeats: settings.retry.is_some() || settings.hedge.is_some(),
-            interceptors: settings.interceptors.clone(),
+            interceptors: settings.interceptors.clone().into(),
         };
         let home = worker.clone();
-        let install = move || local::add(key, LocalChannel::new(settings, home));
+        let install = move || local::add(key, make(settings, home, key));
         if current_worker() == Some(worker.id()) {
             install();
         } else {

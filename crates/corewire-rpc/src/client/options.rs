@@ -1,10 +1,12 @@
 //! What a caller says about one call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::{MethodPath, TraceContext};
 
+use super::discovered::Avoided;
 use crate::metadata::{Head, Metadata};
 use crate::status::Status;
 
@@ -15,6 +17,10 @@ pub struct CallOptions {
     pub(crate) head: Head,
     pub(crate) is_idempotent: bool,
     pub(crate) is_fail_fast: Option<bool>,
+    /// Calls with the same key go to the same endpoint, if the balancer goes by keys.
+    pub(crate) key: Option<u64>,
+    /// Endpoints that earlier attempts went to.
+    pub(crate) avoided: Option<Arc<Avoided>>,
 }
 
 impl CallOptions {
@@ -58,8 +64,9 @@ pub struct PathRef<'a>(Kind<'a>);
 #[derive(Debug)]
 enum Kind<'a> {
     Borrowed(&'a MethodPath),
-    Owned(MethodPath),
-    Wrong(String),
+    // Boxed, so that the future of a call by a borrowed path, the usual one, stays small.
+    Owned(Box<MethodPath>),
+    Wrong(Status),
 }
 
 impl PathRef<'_> {
@@ -68,14 +75,14 @@ impl PathRef<'_> {
         match &self.0 {
             Kind::Borrowed(path) => Ok(path),
             Kind::Owned(path) => Ok(path),
-            Kind::Wrong(why) => Err(Status::invalid(why.clone()).not_begun()),
+            Kind::Wrong(why) => Err(why.clone()),
         }
     }
 
     /// One more of the same.
     pub(crate) fn again(&self) -> PathRef<'static> {
         PathRef(match &self.0 {
-            Kind::Borrowed(path) => Kind::Owned((*path).clone()),
+            Kind::Borrowed(path) => Kind::Owned(Box::new((*path).clone())),
             Kind::Owned(path) => Kind::Owned(path.clone()),
             Kind::Wrong(why) => Kind::Wrong(why.clone()),
         })
@@ -95,18 +102,22 @@ impl<'a> IntoPath<'a> for &'a MethodPath {
 
 impl<'a> IntoPath<'a> for MethodPath {
     fn into_path(self) -> PathRef<'a> {
-        PathRef(Kind::Owned(self))
+        PathRef(Kind::Owned(Box::new(self)))
     }
 }
 
 impl<'a> IntoPath<'a> for &str {
     fn into_path(self) -> PathRef<'a> {
         let Some((service, method)) = self.split_once('/') else {
-            return PathRef(Kind::Wrong(format!("{self:?} is no method: write Service/method")));
+            return wrong(format!("{self:?} is no method: write Service/method"));
         };
-        PathRef(match MethodPath::new(service, method) {
-            Ok(path) => Kind::Owned(path),
-            Err(error) => Kind::Wrong(error.to_string()),
-        })
+        match MethodPath::new(service, method) {
+            Ok(path) => path.into_path(),
+            Err(error) => wrong(error.to_string()),
+        }
     }
+}
+
+fn wrong(why: String) -> PathRef<'static> {
+    PathRef(Kind::Wrong(Status::invalid(why).not_begun()))
 }

@@ -1,5 +1,7 @@
 //! Calls that may be made more than once: retries within a budget, and hedging.
 
+use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,21 +12,23 @@ use super::Channel;
 use super::local;
 use super::settings::Retry;
 use super::start::Plan;
-use super::unary::Unary;
+use super::unary::{Answer, Unary};
 use crate::status::Status;
 
 /// Makes a call, on the channel's worker: several times if that is allowed and of use.
-pub(super) async fn call(channel: &Channel, plan: Plan<'static>) -> Result<Bytes, Status> {
+pub(super) async fn call(channel: &Channel, mut plan: Plan<'static>) -> Result<Answer, Status> {
     let is_idempotent = plan.options.as_ref().is_some_and(|options| options.is_idempotent);
-    let Some((retry, hedge, timeout)) = local::find(channel.key()).map(|local| {
+    let Some((retry, hedge, timeout, is_balanced)) = local::find(channel.key()).map(|local| {
         let settings = &local.settings;
-        (settings.retry, settings.hedge, settings.timeout)
+        (settings.retry, settings.hedge, settings.timeout, local.discovered.is_some())
     }) else {
         return Err(Status::closed());
     };
     if !is_idempotent || (retry.is_none() && hedge.is_none()) {
-        return Unary::new(channel, plan).await;
+        return made(channel, plan).await;
     }
+    // Each attempt goes elsewhere, if there is an elsewhere.
+    plan.options().avoided = is_balanced.then(Arc::default);
     let deadline = Instant::now().checked_add(plan.timeout.unwrap_or(timeout));
     let mut attempt = 1;
     loop {
@@ -45,6 +49,12 @@ pub(super) async fn call(channel: &Channel, plan: Plan<'static>) -> Result<Bytes
     }
 }
 
+/// One call, made once.
+async fn made(channel: &Channel, plan: Plan<'static>) -> Result<Answer, Status> {
+    let mut call = Unary::<Bytes>::new(channel, plan).with_metadata();
+    poll_fn(|context| call.poll_answer(context)).await
+}
+
 /// One more of the same.
 fn again(plan: &Plan<'static>, deadline: Option<Instant>) -> Plan<'static> {
     let mut options = plan.options.clone();
@@ -63,12 +73,12 @@ async fn hedged(
     channel: &Channel,
     plan: impl Fn() -> Plan<'static>,
     after: Option<Duration>,
-) -> Result<Bytes, Status> {
-    let first = Unary::<Bytes>::new(channel, plan());
+) -> Result<Answer, Status> {
+    let first = made(channel, plan());
     let Some(after) = after else { return first.await };
     let second = async {
         sleep(after).await;
-        Unary::<Bytes>::new(channel, plan()).await
+        made(channel, plan()).await
     };
     // A failure is told as it comes: hedging is against slowness only.
     futures_lite::future::or(first, second).await

@@ -34,6 +34,7 @@ impl Default for Retry {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Settings {
     pub(super) uris: Vec<NetUri>,
     pub(super) version: Version,
@@ -43,6 +44,8 @@ pub(super) struct Settings {
     pub(super) timeout: Duration,
     pub(super) keep_alive: Option<Duration>,
     pub(super) keep_alive_timeout: Duration,
+    /// A connection is of use once it has answered a ping (version 2).
+    pub(super) probes: bool,
     pub(super) backoff: (Duration, Duration),
     pub(super) fail_fast: bool,
     pub(super) retry: Option<Retry>,
@@ -67,6 +70,7 @@ impl Settings {
             timeout: Duration::from_secs(15),
             keep_alive: Some(Duration::from_secs(30)),
             keep_alive_timeout: Duration::from_secs(10),
+            probes: false,
             backoff: (Duration::from_millis(50), Duration::from_secs(5)),
             fail_fast: false,
             retry: None,

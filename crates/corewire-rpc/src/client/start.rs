@@ -1,17 +1,21 @@
 //! Beginning a call, of any mode.
 
+use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use corewire_proto::rpc::{Begin, CallError, CallKey, Mode, Options, Version};
+use corewire_proto::rpc::{Begin, CallError, CallKey, Code, MethodPath, Mode, Options, Version};
 
 use super::Channel;
+use super::discovered::{Discovered, FlightId};
 use super::local::{self, LocalChannel};
 use super::options::{CallOptions, PathRef};
 use crate::current::Current;
-use crate::link::{Kept, Link, State};
+use crate::interceptor::ClientInterceptor;
+use crate::link::{Kept, Link, Slot, State};
 use crate::server::millis_up;
 use crate::status::Status;
 
@@ -31,8 +35,13 @@ pub(super) struct Plan<'a> {
     pub(super) broken: Option<Status>,
 }
 
-/// Where the beginning of a call stands.
-pub(super) struct Wait {
+/// Where the beginning of a call stands. Boxed, since a call that need not wait has nothing to say here.
+#[derive(Default)]
+pub(super) struct Wait(Option<Box<Waiting>>);
+
+/// A call that waits for a connection.
+#[derive(Default)]
+struct Waiting {
     deadline: Option<Instant>,
     sleep: Option<usize>,
 }
@@ -40,8 +49,10 @@ pub(super) struct Wait {
 /// A call in flight: its link and slot.
 #[derive(Clone, Copy)]
 pub(super) struct Begun {
-    pub(super) link: usize,
-    pub(super) place: usize,
+    pub(super) link: u32,
+    pub(super) place: u32,
+    /// Of a call by a channel that balances.
+    pub(super) flight: FlightId,
 }
 
 impl<'a> Plan<'a> {
@@ -89,24 +100,33 @@ impl<'a> Plan<'a> {
             return Poll::Ready(Err(status));
         }
         let is_fail_fast = self.options.as_ref().and_then(|options| options.is_fail_fast);
-        let begun = match channel.pick(is_fail_fast.unwrap_or(channel.settings.fail_fast)) {
-            Ok(Some(link)) => self.begin_on(channel, link, wait, context),
-            Ok(None) => {
-                channel.wait(context);
-                None
-            }
-            Err(status) => Some(Err(status)),
+        let is_fail_fast = is_fail_fast.unwrap_or(channel.settings.fail_fast);
+        let begun = match &channel.discovered {
+            None => match channel.pick(is_fail_fast) {
+                Ok(Some(link)) => self.begin_on(channel, link, wait, context),
+                Ok(None) => {
+                    channel.wait(context);
+                    None
+                }
+                Err(status) => Some(Err(status)),
+            },
+            Some(discovered) => self.begin_balanced(channel, discovered, is_fail_fast, wait, context),
         };
         if begun.is_none() {
+            let wait = wait.0.get_or_insert_default();
             let deadline = *wait.deadline.get_or_insert_with(|| self.deadline(channel));
             ready!(channel.poll_deadline(&mut wait.sleep, deadline, context));
         }
-        if let Some(place) = wait.sleep.take() {
+        if let Some(place) = wait.0.as_mut().and_then(|wait| wait.sleep.take()) {
             channel.drop_sleep(place);
         }
         Poll::Ready(begun.unwrap_or_else(|| {
-            Err(Status::new(corewire_proto::rpc::Code::DEADLINE_EXCEEDED, "no connection was ready in time")
-                .not_begun())
+            let why = channel.discovered.as_ref().and_then(|discovered| discovered.why_not_ready());
+            let text: Cow<'static, str> = match why {
+                Some(why) => format!("no connection was ready in time: {}", why.message()).into(),
+                None => "no connection was ready in time".into(),
+            };
+            Err(Status::new(Code::DEADLINE_EXCEEDED, text).not_begun())
         }))
     }
 
@@ -123,17 +143,48 @@ impl<'a> Plan<'a> {
     #[inline]
     fn time_left(&self, channel: &LocalChannel, wait: &Wait) -> (Duration, Option<Duration>) {
         let outer = Current::get().deadline;
-        if wait.deadline.is_none() && outer.is_none() {
+        let own = wait.0.as_ref().and_then(|wait| wait.deadline);
+        if own.is_none() && outer.is_none() {
             // Streams live as long as they like unless told otherwise.
             let default = if self.mode == Mode::Unary { channel.settings.timeout } else { Duration::MAX };
             return (self.timeout.unwrap_or(default), self.timeout);
         }
-        let own = wait.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let own = own.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let outer = outer.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let is_bound = self.mode == Mode::Unary || self.timeout.is_some();
         let own = if is_bound { own.or(self.timeout).or(Some(channel.settings.timeout)) } else { None };
         let left = own.into_iter().chain(outer).min().unwrap_or(Duration::MAX);
         (left, (self.timeout.is_some() || outer.is_some()).then_some(left))
+    }
+
+    /// As `begin_on`, at an endpoint that the balancer chooses.
+    fn begin_balanced(
+        &mut self,
+        channel: &LocalChannel,
+        discovered: &Discovered,
+        is_fail_fast: bool,
+        wait: &Wait,
+        context: &mut Context<'_>,
+    ) -> Option<Result<(Rc<Link>, Begun), Status>> {
+        let options = self.options.as_deref();
+        let (key, avoided) =
+            options.map_or((None, None), |options| (options.key, options.avoided.as_deref()));
+        if channel.is_closed() {
+            return Some(Err(Status::closed()));
+        }
+        let picked = match discovered.pick(key, avoided, is_fail_fast) {
+            Ok(Some(picked)) => picked,
+            Ok(None) => {
+                channel.wait(context);
+                return None;
+            }
+            Err(status) => return Some(Err(status)),
+        };
+        let begun = self.begin_on(channel, picked.link.clone(), wait, context)?;
+        if let Some(avoided) = self.options.as_deref().and_then(|options| options.avoided.as_deref()) {
+            avoided.add(picked.member.id);
+        }
+        Some(begun.map(|(link, begun)| (link, Begun { flight: discovered.begin(picked), ..begun })))
     }
 
     /// `None`: the link takes nothing now.
@@ -177,7 +228,11 @@ impl<'a> Plan<'a> {
             if self.holders == 1 && self.mode == Mode::Unary {
                 state.slots[place].reader = Some(context.waker().clone());
             }
-            Some(Ok(Begun { link: link.id, place }))
+            if self.mode != Mode::Unary && !channel.settings.interceptors.is_empty() {
+                watch_end(&channel.settings.interceptors, path, &mut state.slots[place]);
+            }
+            // Both are limited to far less.
+            Some(Ok(Begun { link: link.id as u32, place: place as u32, flight: FlightId::NONE }))
         })?;
         Some(begun.map(|begun| (link, begun)))
     }
@@ -217,12 +272,21 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Has interceptors told of the end of a call with streams.
+#[cold]
+fn watch_end(interceptors: &[Arc<dyn ClientInterceptor>], path: &MethodPath, slot: &mut Slot) {
+    let (interceptors, path, began) = (interceptors.to_vec(), path.clone(), Instant::now());
+    slot.watch_end(move |code, metadata| {
+        super::tell(&interceptors, &path, metadata, code, began.elapsed());
+    });
+}
+
 impl Wait {
-    pub(super) const NEW: Self = Self { deadline: None, sleep: None };
+    pub(super) const NEW: Self = Self(None);
 
     /// Gives back what waiting took.
     pub(super) fn give_up(&mut self, channel: &Channel) {
-        let Some(place) = self.sleep.take() else { return };
+        let Some(place) = self.0.as_mut().and_then(|wait| wait.sleep.take()) else { return };
         let key = channel.key();
         channel.run_there(move || {
             if let Some(channel) = local::find(key) {

@@ -1,9 +1,10 @@
 //! Calls in which one side or both send any number of messages.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,16 +14,19 @@ use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
 
 use super::Channel;
-use super::start::{Plan, Wait};
+use super::discovered::FlightId;
+use super::start::{Begun, Plan, Wait};
 use crate::handle::Handle;
+use crate::link::Link;
 use crate::message::Message;
+use crate::metadata::Metadata;
 use crate::status::Status;
 use crate::stream::{Sink, Streaming};
 
 /// What a call gives to its caller once it has begun.
-pub trait Shape {
+pub trait Shape: 'static {
     /// The ends of its streams.
-    type Ends;
+    type Ends: Send + 'static;
 
     /// Slots of the call that are held.
     #[doc(hidden)]
@@ -54,7 +58,7 @@ pub struct ServerStreaming<Resp>(PhantomData<fn() -> Resp>);
 #[derive(Debug)]
 pub struct BothStreaming<Req, Resp>(PhantomData<fn(Req) -> Resp>);
 
-impl<Req, Resp> Shape for ClientStreaming<Req, Resp> {
+impl<Req: 'static, Resp: 'static> Shape for ClientStreaming<Req, Resp> {
     type Ends = (Sink<Req>, Reply<Resp>);
     const HOLDERS: u8 = 2;
 
@@ -63,7 +67,7 @@ impl<Req, Resp> Shape for ClientStreaming<Req, Resp> {
     }
 }
 
-impl<Resp> Shape for ServerStreaming<Resp> {
+impl<Resp: 'static> Shape for ServerStreaming<Resp> {
     type Ends = Streaming<Resp>;
     const HOLDERS: u8 = 1;
 
@@ -72,7 +76,7 @@ impl<Resp> Shape for ServerStreaming<Resp> {
     }
 }
 
-impl<Req, Resp> Shape for BothStreaming<Req, Resp> {
+impl<Req: 'static, Resp: 'static> Shape for BothStreaming<Req, Resp> {
     type Ends = (Sink<Req>, Streaming<Resp>);
     const HOLDERS: u8 = 2;
 
@@ -85,6 +89,18 @@ impl<Req, Resp> Shape for BothStreaming<Req, Resp> {
 #[derive(Debug)]
 #[must_use = "dropping it cancels the call"]
 pub struct Reply<Resp = Bytes>(Streaming<Resp>);
+
+impl<Resp: Message> Reply<Resp> {
+    /// Gives what the server sends beside the response too. That of a failure is in its [`Status::metadata`].
+    ///
+    /// # Errors
+    /// As awaiting it.
+    pub async fn with_metadata(mut self) -> Result<(Resp, Metadata), Status> {
+        let response = poll_fn(|context| self.0.poll_only(context)).await?;
+        let metadata = self.0.trailer().await;
+        Ok((response, metadata))
+    }
+}
 
 impl<Resp: Message> Future for Reply<Resp> {
     type Output = Result<Resp, Status>;
@@ -100,26 +116,38 @@ impl<Resp: Message> Future for Reply<Resp> {
 pub struct Opening<'a, S: Shape> {
     channel: &'a Channel,
     plan: Option<Plan<'a>>,
-    state: State,
-    is_finished: bool,
+    state: State<S>,
     shape: PhantomData<fn() -> S>,
 }
 
-enum State {
+enum State<S: Shape> {
     Here(Wait),
-    Away(oneshot::Receiver<Result<Vec<RawHandle>, Status>>),
+    /// Begun by a task of the channel's worker.
+    Away(oneshot::Receiver<Result<S::Ends, Status>>),
+}
+
+/// Makes the handles of a call. The last one is that of the responses: the call is in flight as long as it is held.
+fn handles<'a>(
+    channel: &'a Channel,
+    link: &'a Rc<Link>,
+    begun: Begun,
+    holders: u8,
+) -> impl FnMut() -> RawHandle + 'a {
+    let mut left = holders;
+    move || {
+        left = left.saturating_sub(1);
+        let mut handle = Handle::new(link, begun.place as usize);
+        if left == 0 && begun.flight != FlightId::NONE {
+            handle.flight = channel.take_flight(begun.flight);
+        }
+        RawHandle(handle)
+    }
 }
 
 impl<'a, S: Shape> Opening<'a, S> {
     pub(super) fn new(channel: &'a Channel, mut plan: Plan<'a>) -> Self {
         plan.holders = S::HOLDERS;
-        Self {
-            channel,
-            plan: Some(plan),
-            state: State::Here(Wait::NEW),
-            is_finished: false,
-            shape: PhantomData,
-        }
+        Self { channel, plan: Some(plan), state: State::Here(Wait::NEW), shape: PhantomData }
     }
 
     /// The time of the whole call; in version 2 the server is told. Default: no limit once the call has begun.
@@ -146,6 +174,14 @@ impl<'a, S: Shape> Opening<'a, S> {
         self
     }
 
+    /// As [`Unary::balance_by`](super::Unary::balance_by).
+    pub fn balance_by(mut self, key: u64) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.options().key = Some(key);
+        }
+        self
+    }
+
     fn with_first(mut self, message: Result<Bytes, Status>, end: bool) -> Self {
         if let Some(plan) = &mut self.plan {
             plan.end = end;
@@ -158,7 +194,7 @@ impl<'a, S: Shape> Opening<'a, S> {
     }
 
     #[cold]
-    fn send_away(&mut self) -> Result<oneshot::Receiver<Result<Vec<RawHandle>, Status>>, Status> {
+    fn send_away(&mut self) -> Result<oneshot::Receiver<Result<S::Ends, Status>>, Status> {
         let mut plan = self.plan.take().ok_or_else(Status::closed)?.into_owned();
         let channel = self.channel.clone();
         let (mut sender, receiver) = oneshot::channel();
@@ -172,11 +208,9 @@ impl<'a, S: Shape> Opening<'a, S> {
                     });
                 match begun.await {
                     Some(begun) => {
-                        let handles = begun.map(|(link, begun)| {
-                            (0..plan.holders).map(|_| RawHandle(Handle::new(&link, begun.place))).collect()
-                        });
-                        // Given up in the last moment: the handles are dropped, and the call with them.
-                        let _ = sender.send(handles);
+                        // Given up in the last moment: the ends are dropped, and the call with them.
+                        let _ = sender
+                            .send(begun.map(|(link, begun)| ends::<S>(&channel, &link, begun, plan.end)));
                     }
                     None => wait.give_up(&channel),
                 }
@@ -187,31 +221,28 @@ impl<'a, S: Shape> Opening<'a, S> {
 
     #[inline]
     fn poll_ends(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Ends, Status>> {
-        let is_finished = self.plan.as_ref().is_some_and(|plan| plan.end);
         if let State::Here(wait) = &mut self.state {
             if self.channel.is_here() {
                 let Some(plan) = &mut self.plan else { return Poll::Ready(Err(Status::closed())) };
                 let (link, begun) = ready!(plan.poll_here(self.channel, wait, context))?;
-                let mut make = || RawHandle(Handle::new(&link, begun.place));
-                return Poll::Ready(Ok(S::ends(&mut make, is_finished)));
+                return Poll::Ready(Ok(ends::<S>(self.channel, &link, begun, plan.end)));
             }
             wait.give_up(self.channel);
-            self.is_finished = is_finished;
             self.state = State::Away(self.send_away()?);
         }
         let State::Away(receiver) = &mut self.state else { return Poll::Pending };
-        let handles = ready!(Pin::new(receiver).poll(context)).unwrap_or_else(|_| Err(Status::closed()))?;
-        let mut handles = handles.into_iter();
-        let is_finished = self.is_finished;
-        // As many were made as the shape holds.
-        let mut make =
-            move || handles.next().unwrap_or_else(|| unreachable!("a call has as many holders as ends"));
-        Poll::Ready(Ok(S::ends(&mut make, is_finished)))
+        Pin::new(receiver).poll(context).map(|ends| ends.unwrap_or_else(|_| Err(Status::closed())))
     }
 }
 
-impl<Req: Message, Resp> Opening<'_, ClientStreaming<Req, Resp>> {
-    /// Begins with this message, which version 1 needs.
+/// The ends of a call's streams, of which each holds its slot.
+fn ends<S: Shape>(channel: &Channel, link: &Rc<Link>, begun: Begun, is_finished: bool) -> S::Ends {
+    S::ends(&mut handles(channel, link, begun, S::HOLDERS), is_finished)
+}
+
+impl<Req: Message, Resp: Message> Opening<'_, ClientStreaming<Req, Resp>> {
+    /// Begins with this message. Calls of version 1 need it: there a call begins with its first message, and a frame
+    /// without one would be an empty message to the server. Without it such a call fails before it begins.
     pub fn first(self, message: Req) -> Self {
         self.with_first(message.encode(), false)
     }
@@ -222,8 +253,9 @@ impl<Req: Message, Resp> Opening<'_, ClientStreaming<Req, Resp>> {
     }
 }
 
-impl<Req: Message, Resp> Opening<'_, BothStreaming<Req, Resp>> {
-    /// Begins with this message, which calls of version 1 need. Not for streams of the `STREAM_*` family, which begin
+impl<Req: Message, Resp: Message> Opening<'_, BothStreaming<Req, Resp>> {
+    /// Begins with this message. Calls of version 1 need it: there a call begins with its first message, and a frame
+    /// without one would be an empty message to the server. Without it such a call fails before it begins. Not for streams of the `STREAM_*` family, which begin
     /// without one.
     pub fn first(self, message: Req) -> Self {
         self.with_first(message.encode(), false)

@@ -6,6 +6,7 @@ mod ops;
 mod out;
 mod receive;
 mod registry;
+mod replies;
 mod slot;
 
 use std::cell::{OnceCell, RefCell};
@@ -17,12 +18,14 @@ use corewire_proto::rpc::{CallKey, Connection as Machine};
 use corewire_runtime::Connection;
 use slab::Slab;
 
-pub(crate) use self::kept::keep;
+use self::kept::Keeper;
 pub(crate) use self::out::Kept;
 use self::out::Out;
-pub(crate) use self::registry::{Home, with_link};
+pub(crate) use self::registry::{Group, Home, gauges, with_link};
+pub(crate) use self::replies::{Part, Replies, Reply};
 use self::slot::More;
 pub(crate) use self::slot::Slot;
+use crate::gauges::Gauges;
 use crate::status::Status;
 
 /// A connection on its worker.
@@ -30,6 +33,8 @@ pub(crate) struct Link {
     /// Names it among the links of its worker.
     pub(crate) id: usize,
     pub(crate) home: Home,
+    /// The server or channel that it belongs to.
+    pub(crate) group: Group,
     state: RefCell<State>,
     owner: OnceCell<Weak<dyn Owner>>,
 }
@@ -38,17 +43,25 @@ pub(crate) struct Link {
 pub(crate) trait Owner {
     /// There is room again for what was not read.
     fn go_on(&self);
+
+    /// Bytes of a frame that has not arrived whole, or that are not read yet.
+    fn unread(&self) -> usize;
 }
 
 pub(crate) struct State {
+    id: usize,
     pub(crate) machine: Machine,
     pub(crate) out: Out,
     pub(crate) slots: Slab<Slot>,
+    /// What handlers send with their responses.
+    pub(crate) replies: Replies,
     /// By the machine's index: the call there and its slot.
-    by_index: Vec<Option<(CallKey, usize)>>,
+    by_index: Vec<Option<(CallKey, u32)>>,
     /// When the timer of the connection fires; `u64::MAX`: it is not set.
     pub(crate) timer_at: u64,
-    /// Frames are being handled: what is written leaves when that is done.
+    /// What is written is handed over at the end of the worker's turn.
+    will_flush: bool,
+    /// Frames are being handled.
     is_receiving: bool,
     /// Reading was stopped and must be taken up again.
     is_stopped: bool,
@@ -65,13 +78,14 @@ pub(crate) struct State {
     /// Memory of calls that are done with, for those to come.
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
     spare: Vec<Box<More>>,
+    keeper: Keeper,
 }
 
 /// Parts of calls kept for use again by one connection.
 const SPARE_MAX: usize = 64;
 
 impl Link {
-    /// Looks at or changes the state; what is written goes to the connection.
+    /// Looks at or changes the state; what is written goes to the connection at the end of the worker's turn.
     #[inline]
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let state = &mut *self.state.borrow_mut();
@@ -97,6 +111,13 @@ impl Link {
         self.state.borrow().out.connection().cloned()
     }
 
+    /// Hands over what was written, since the connection is about to be closed or the turn ends.
+    pub(crate) fn flush(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.will_flush = false;
+        state.out.flush();
+    }
+
     /// Reads on, if reading was stopped and need not be any more.
     pub(crate) fn resume(&self) {
         let is_due = {
@@ -113,6 +134,21 @@ impl Link {
         }
     }
 
+    /// What it holds now.
+    pub(crate) fn gauges(&self) -> Gauges {
+        let unread = self.owner.get().and_then(Weak::upgrade).map_or(0, |owner| owner.unread());
+        let state = self.state.borrow();
+        Gauges {
+            connections: usize::from(state.dead.is_none() && state.out.connection().is_some()),
+            calls: state.machine.calls_in_flight(),
+            streams: state.machine.streams_open(),
+            held: state.slots.len(),
+            buffered_bytes: usize::try_from(state.machine.buffered_bytes()).unwrap_or(usize::MAX),
+            unread_bytes: unread,
+            unsent_bytes: state.out.queued(),
+        }
+    }
+
     /// Forgets a link whose connection is gone and that nobody holds a call of.
     fn drop_if_done(&self) {
         let is_done = {
@@ -126,13 +162,16 @@ impl Link {
 }
 
 impl State {
-    fn new(machine: Machine, high_water: usize, stops_on_backlog: bool) -> Self {
+    fn new(id: usize, machine: Machine, high_water: usize, stops_on_backlog: bool) -> Self {
         Self {
+            id,
             machine,
             out: Out::new(high_water),
             slots: Slab::new(),
+            replies: Replies::default(),
             by_index: Vec::new(),
             timer_at: u64::MAX,
+            will_flush: false,
             is_receiving: false,
             is_stopped: false,
             stops_on_backlog,
@@ -141,13 +180,14 @@ impl State {
             has_heard: false,
             woken: None,
             spare: Vec::new(),
+            keeper: Keeper::default(),
         }
     }
 
     #[inline]
     fn settle(&mut self) {
-        if !self.is_receiving {
-            self.out.flush();
+        if !self.will_flush && !self.is_receiving && self.out.has_gathered() {
+            self.will_flush = registry::flush_later(self.id);
         }
     }
 
@@ -170,7 +210,8 @@ impl State {
         if index >= self.by_index.len() {
             self.by_index.resize(index + 1, None);
         }
-        self.by_index[index] = Some((key, place));
+        // Places are as many as there are calls at once, which are limited to far less.
+        self.by_index[index] = Some((key, place as u32));
         if deadline_ms < self.timer_at {
             self.arm(deadline_ms);
         }
@@ -181,7 +222,7 @@ impl State {
     #[inline]
     fn place(&self, key: CallKey) -> Option<usize> {
         match self.by_index.get(key.index()) {
-            Some(&Some((kept, place))) if kept == key => Some(place),
+            Some(&Some((kept, place))) if kept == key => Some(place as usize),
             _ => None,
         }
     }
@@ -218,7 +259,7 @@ impl State {
     pub(crate) fn remove(&mut self, place: usize) -> Option<Slot> {
         let slot = self.slots.try_remove(place)?;
         let entry = &mut self.by_index[slot.key.index()];
-        if matches!(entry, Some((_, kept)) if *kept == place) {
+        if matches!(entry, Some((_, kept)) if *kept as usize == place) {
             *entry = None;
         }
         Some(slot)

@@ -1,11 +1,12 @@
 //! What calls do on their link.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use corewire_proto::rpc::{Code, SendError};
 
 use super::{Kept, Link, Slot, State};
+use crate::metadata::Metadata;
 use crate::status::Status;
 
 impl Link {
@@ -16,33 +17,11 @@ impl Link {
         place: usize,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Status>>> {
-        let polled = self.with(|state| {
-            let Some(slot) = state.slots.get_mut(place) else { return Poll::Ready(None) };
-            if let Some((payload, is_charged)) = slot.pop() {
-                if is_charged {
-                    let key = slot.key;
-                    state.machine.release(key, payload.len(), &mut state.out);
-                }
-                return Poll::Ready(Some(Ok(payload)));
-            }
-            match &slot.end {
-                Some(Ok(())) => Poll::Ready(None),
-                // Told once; then the stream is at its end.
-                Some(Err(status)) => {
-                    let status = status.clone();
-                    slot.end = Some(Ok(()));
-                    Poll::Ready(Some(Err(status)))
-                }
-                None => {
-                    match &mut slot.reader {
-                        Some(waker) => waker.clone_from(context.waker()),
-                        empty => *empty = Some(context.waker().clone()),
-                    }
-                    Poll::Pending
-                }
-            }
+        let (polled, may_resume) = self.with(|state| {
+            let polled = state.poll_next(place, context);
+            (polled, state.is_stopped)
         });
-        if polled.is_ready() {
+        if may_resume && polled.is_ready() {
             self.resume();
         }
         polled
@@ -82,54 +61,19 @@ impl Link {
         }
     }
 
-    /// Ready when a message can be sent: the peer has granted credit and the connection takes bytes.
+    /// Sends a message once the peer has granted credit and the connection takes bytes. With `hold` it may be kept until
+    /// the next one or the end, so that it can say that it is the last.
     #[inline]
-    pub(crate) fn poll_ready(&self, place: usize, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+    pub(crate) fn poll_send(
+        &self,
+        place: usize,
+        payload: &mut Bytes,
+        hold: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Status>> {
         self.with(|state| {
-            if !state.is_live(place) {
-                return Poll::Ready(Err(state.over(place)));
-            }
-            let State { slots, machine, out, waiting, .. } = state;
-            let slot = &mut slots[place];
-            if out.is_over {
-                wait(waiting, context);
-                return Poll::Pending;
-            }
-            match machine.poll_send(slot.key) {
-                Ok(()) => Poll::Ready(Ok(())),
-                Err(SendError::Blocked | SendError::NotAccepted) => {
-                    // What is held goes first, as soon as there is credit.
-                    slot.set_writer(context.waker().clone());
-                    Poll::Pending
-                }
-                Err(error) => Poll::Ready(Err(error.into())),
-            }
-        })
-    }
-
-    /// Sends a message after [`poll_ready`](Self::poll_ready). With `hold` it may be kept until the next one or the
-    /// end, so that it can say that it is the last.
-    #[inline]
-    pub(crate) fn send(&self, place: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
-        self.with(|state| {
-            if !state.is_live(place) {
-                return Err(state.over(place));
-            }
-            let State { slots, machine, out, .. } = state;
-            let slot = &mut slots[place];
-            if let Some(held) = slot.take_held() {
-                machine.send(slot.key, Kept(&held), false, out)?;
-                // The one before may have taken the last of the credit.
-                if machine.poll_send(slot.key).is_err() {
-                    slot.hold(payload);
-                    return Ok(());
-                }
-            }
-            if hold {
-                slot.hold(payload);
-                return Ok(());
-            }
-            Ok(machine.send(slot.key, Kept(&payload), false, out)?)
+            ready!(state.poll_ready(place, context))?;
+            Poll::Ready(state.send(place, std::mem::take(payload), hold))
         })
     }
 
@@ -137,14 +81,14 @@ impl Link {
     #[inline]
     pub(crate) fn release_held(&self, place: usize) {
         self.with(|state| {
-            let State { slots, machine, out, .. } = state;
+            let State { slots, machine, out, replies, .. } = state;
             if let Some(slot) = slots.get_mut(place)
                 && slot.is_live
                 && slot.is_holding()
                 && machine.poll_send(slot.key).is_ok()
                 && let Some(held) = slot.take_held()
             {
-                let _ = machine.send(slot.key, Kept(&held), false, out);
+                let _ = replies.send(machine, slot.key, Kept(&held), false, out);
             }
         });
     }
@@ -156,34 +100,44 @@ impl Link {
             if !state.is_live(place) {
                 return Err(state.over(place));
             }
-            let State { slots, machine, out, .. } = state;
+            let State { slots, machine, out, replies, .. } = state;
             let slot = &mut slots[place];
             let key = slot.key;
             let last = match (slot.take_held(), last) {
                 (Some(held), Some(last)) => {
-                    machine.send(key, Kept(&held), false, out)?;
+                    replies.send(machine, key, Kept(&held), false, out)?;
                     Some(last)
                 }
                 (held, last) => last.or(held),
             };
             let ended = match &last {
-                Some(last) => machine.send(key, Kept(last), true, out),
-                None => machine.finish(key, out),
+                Some(last) => replies.send(machine, key, Kept(last), true, out),
+                None => replies.finish(machine, key, out),
             };
             Ok(ended?)
         })
     }
 
     /// One holder fewer. The last one gives the slot back, and cancels the call if it is not over.
+    #[inline]
     pub(crate) fn let_go(&self, place: usize, code: Code) {
-        let slot = self.with(|state| {
-            let slot = state.slots.get_mut(place)?;
+        let is_last = {
+            let state = &mut *self.state.borrow_mut();
+            let Some(slot) = state.slots.get_mut(place) else { return };
             slot.holders = slot.holders.saturating_sub(1);
-            if slot.holders > 0 {
-                return None;
-            }
+            slot.holders == 0
+        };
+        if is_last {
+            self.give_back(place, code);
+        }
+    }
+
+    fn give_back(&self, place: usize, code: Code) {
+        let slot = self.with(|state| {
             let mut slot = state.remove(place)?;
-            state.recycle(&mut slot);
+            if !slot.is_watched() {
+                state.recycle(&mut slot);
+            }
             if slot.is_live {
                 // Nothing happens if both halves have ended.
                 let _ = state.machine.cancel(slot.key, code, "", &mut state.out);
@@ -193,10 +147,18 @@ impl Link {
         // Wakers and payloads are dropped outside of the borrow.
         if let Some(mut slot) = slot {
             slot.wake_reader();
+            slot.tell_end();
             drop(slot);
             self.resume();
             self.drop_if_done();
         }
+    }
+
+    /// What came with the first frame of the peer's half, and with its last one.
+    pub(crate) fn metadata(&self, place: usize) -> (Metadata, Metadata) {
+        let state = self.state.borrow();
+        let slot = state.slots.get(place);
+        slot.map_or_else(Default::default, |slot| (slot.header().clone(), slot.trailer().clone()))
     }
 
     /// Nobody takes the peer's messages any more: those that came, and those that come, give their room back.
@@ -212,6 +174,79 @@ impl Link {
             }
         });
         self.resume();
+    }
+}
+
+impl State {
+    #[inline]
+    fn poll_next(&mut self, place: usize, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let Some(slot) = self.slots.get_mut(place) else { return Poll::Ready(None) };
+        if let Some((payload, is_charged)) = slot.pop() {
+            if is_charged {
+                self.machine.release(slot.key, payload.len(), &mut self.out);
+            }
+            return Poll::Ready(Some(Ok(payload)));
+        }
+        match &slot.end {
+            Some(Ok(())) => Poll::Ready(None),
+            // Told once; then the stream is at its end.
+            Some(Err(status)) => {
+                let status = status.clone();
+                slot.note_failure(status.code());
+                slot.end = Some(Ok(()));
+                Poll::Ready(Some(Err(status)))
+            }
+            None => {
+                match &mut slot.reader {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    empty => *empty = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Ready when a message can be sent.
+    #[inline]
+    fn poll_ready(&mut self, place: usize, context: &Context<'_>) -> Poll<Result<(), Status>> {
+        if !self.is_live(place) {
+            return Poll::Ready(Err(self.over(place)));
+        }
+        let State { slots, machine, out, waiting, .. } = self;
+        let slot = &mut slots[place];
+        if out.is_over {
+            wait(waiting, context);
+            return Poll::Pending;
+        }
+        match machine.poll_send(slot.key) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(SendError::Blocked | SendError::NotAccepted) => {
+                // What is held goes first, as soon as there is credit.
+                slot.set_writer(context.waker().clone());
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+
+    /// Sends a message after [`poll_ready`](Self::poll_ready).
+    #[inline]
+    fn send(&mut self, place: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
+        let State { slots, machine, out, replies, .. } = self;
+        let slot = &mut slots[place];
+        if let Some(held) = slot.take_held() {
+            replies.send(machine, slot.key, Kept(&held), false, out)?;
+            // The one before may have taken the last of the credit.
+            if machine.poll_send(slot.key).is_err() {
+                slot.hold(payload);
+                return Ok(());
+            }
+        }
+        if hold {
+            slot.hold(payload);
+            return Ok(());
+        }
+        Ok(replies.send(machine, slot.key, Kept(&payload), false, out)?)
     }
 }
 

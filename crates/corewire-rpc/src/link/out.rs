@@ -13,7 +13,7 @@ const GATHERED_MAX: usize = 64 * 1024;
 /// A piece of at least this length is sent through at once if nothing stands before it.
 const SHARED_MIN: usize = 16 * 1024;
 
-/// Gathers what is written while frames are handled, so that the connection is touched once a batch.
+/// Gathers what is written while frames are handled and tasks run, so that the connection is touched once a batch.
 pub(crate) struct Out {
     connection: Option<Connection>,
     gathered: Vec<u8>,
@@ -33,6 +33,16 @@ impl Out {
 
     pub(crate) const fn connection(&self) -> Option<&Connection> {
         self.connection.as_ref()
+    }
+
+    /// Bytes that the kernel has not taken yet.
+    pub(crate) fn queued(&self) -> usize {
+        self.gathered.len() + self.connection.as_ref().map_or(0, Connection::queued)
+    }
+
+    #[inline]
+    pub(crate) const fn has_gathered(&self) -> bool {
+        !self.gathered.is_empty()
     }
 
     /// Gives the connection what was gathered.

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::{
-    Advance, CallKey, Code, ConnectionError, Event, Origin, Reassembly, SendError as RefusedSend,
+    Advance, CallKey, Code, ConnectionError, Event, Extensions, Origin, Reassembly, SendError as RefusedSend,
 };
 use corewire_runtime::{CloseReason, Connection};
 
-use super::{Kept, Link, State, keep};
+use super::{Kept, Link, State};
+use crate::metadata::Metadata;
 use crate::status::Status;
 
 impl Link {
-    /// Reads what has arrived. `own` takes the events that are not those of calls that are kept.
+    /// Reads what has arrived; whether it stopped before the end of that. `own` takes the events that are not those of
+    /// calls that are kept.
     #[inline]
     pub(crate) fn receive(
         &self,
@@ -21,14 +23,15 @@ impl Link {
         inbox: &mut Reassembly,
         chunk: &Bytes,
         mut own: impl FnMut(Event<'_>, Origin<'_>),
-    ) {
+    ) -> bool {
         let now = Duration::from_millis(connection.now_ms());
         {
             let state = &mut *self.state.borrow_mut();
             if state.dead.is_some() {
-                return;
+                return false;
             }
             (state.is_receiving, state.is_stopped, state.has_heard) = (true, false, true);
+            state.keeper.begin(chunk);
         }
         let received = inbox.drive(chunk, |input, origin| {
             let mut rest = input;
@@ -50,12 +53,19 @@ impl Link {
             }
             Ok(Advance::Consumed(input.len() - rest.len()))
         });
-        self.after_receive(connection, received);
+        self.after_receive(connection, received)
     }
 
-    fn after_receive(&self, connection: &Connection, received: Result<(), ConnectionError>) {
+    /// A handle that outlives the chunk on a payload that lies in it.
+    #[inline]
+    pub(crate) fn keep(&self, payload: &[u8], origin: Origin<'_>) -> Bytes {
+        self.state.borrow_mut().keeper.keep(payload, origin)
+    }
+
+    fn after_receive(&self, connection: &Connection, received: Result<(), ConnectionError>) -> bool {
         let is_stopped = self.with(|state| {
             (state.is_receiving, state.woken) = (false, None);
+            state.keeper.end();
             if let Err(error) = &received {
                 let State { machine, out, .. } = state;
                 machine.abort(error, out);
@@ -64,7 +74,9 @@ impl Link {
         });
         if let Err(error) = received {
             tracing::debug!(%error, "a peer broke the protocol");
-            return connection.close_with(CloseReason::Protocol(error.to_string()));
+            self.flush();
+            connection.close_with(CloseReason::Protocol(error.to_string()));
+            return false;
         }
         if is_stopped {
             connection.pause_receive();
@@ -73,6 +85,7 @@ impl Link {
         } else {
             connection.resume_receive();
         }
+        is_stopped
     }
 
     /// The connection is gone: every call that is left ends, once.
@@ -95,6 +108,25 @@ impl Link {
         };
         tasks.into_iter().for_each(corewire_runtime::JoinHandle::abort);
         self.drop_if_done();
+    }
+
+    /// The peer will send nothing more: what it has not ended fails, and this side's halves go on.
+    pub(crate) fn end_receiving(&self, why: &Status) {
+        self.with(|state| {
+            state.machine.end_receiving();
+            for (_, slot) in &mut state.slots {
+                if slot.is_live && slot.end.is_none() {
+                    let deadline_ms = slot.deadline_ms;
+                    slot.end(Err(why.clone()));
+                    slot.deadline_ms = deadline_ms;
+                }
+            }
+        });
+    }
+
+    /// Reading was stopped before the end of what has arrived.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.borrow().is_stopped
     }
 
     /// The send queue has room again.
@@ -141,9 +173,18 @@ impl State {
     #[inline]
     fn on_event<'a>(&mut self, event: Event<'a>, origin: Origin<'_>) -> Option<Event<'a>> {
         match event {
-            Event::Message { call, payload, end, .. } => self.on_message(call, payload, end, origin),
-            Event::Ended { call, .. } => self.end(call, Ok(())),
+            Event::Message { call, payload, end, ref extensions } => {
+                if !extensions.is_empty() {
+                    self.on_metadata(call, extensions, end);
+                }
+                self.on_message(call, payload, end, origin);
+            }
+            Event::Ended { call, ref extensions } => {
+                self.on_metadata(call, extensions, true);
+                self.end(call, Ok(()));
+            }
             Event::Failed { call, ref error } => {
+                self.on_metadata(call, &error.extensions, true);
                 if let Some(slot) = self.slot_of(call) {
                     slot.is_live = false;
                     slot.end(Err(Status::from_wire(error)));
@@ -157,10 +198,15 @@ impl State {
                     self.on_writable(call);
                 }
             }
-            Event::GoingAway(_) => {
+            Event::GoingAway(ref why) => {
+                // A server that calls this side faulty would do so again.
+                let is_fault = matches!(why.code, Code::PROTOCOL_ERROR | Code::FLOW_CONTROL_ERROR);
                 while let Some(call) = self.machine.next_refused() {
                     if let Some(slot) = self.slot_of(call) {
-                        slot.is_lost(Status::unavailable("the server is going away").not_begun());
+                        slot.is_lost(match is_fault {
+                            true => Status::new(why.code, why.reason.to_owned()),
+                            false => Status::unavailable("the server is going away").not_begun(),
+                        });
                     }
                 }
                 return Some(event);
@@ -170,13 +216,22 @@ impl State {
         None
     }
 
+    #[cold]
+    fn on_metadata(&mut self, call: CallKey, extensions: &Extensions<'_>, is_last: bool) {
+        if !extensions.is_empty()
+            && let Some(slot) = self.slot_of(call)
+        {
+            slot.keep_metadata(&Metadata::read(extensions), is_last);
+        }
+    }
+
     #[inline]
     fn on_message(&mut self, call: CallKey, payload: &[u8], end: bool, origin: Origin<'_>) {
         if let Some(place) = self.place(call)
             && let Some(slot) = self.slots.get_mut(place)
         {
             if !slot.is_deaf {
-                slot.push((keep(payload, origin), !end));
+                slot.push((self.keeper.keep(payload, origin), !end));
                 if end {
                     slot.end.get_or_insert(Ok(()));
                 }
@@ -206,7 +261,7 @@ impl State {
         let Some(place) = self.place(call) else { return };
         let Some(slot) = self.slots.get_mut(place) else { return };
         if let Some(held) = slot.take_held() {
-            let _ = self.machine.send(call, Kept(&held), false, &mut self.out);
+            let _ = self.replies.send(&mut self.machine, call, Kept(&held), false, &mut self.out);
         }
         slot.wake_writer();
     }

@@ -2,29 +2,53 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use corewire_proto::rpc::Connection as Machine;
 use corewire_runtime::{WorkerHandle, current_worker};
 use slab::Slab;
 
 use super::{Link, State};
+use crate::gauges::Gauges;
 
 thread_local! {
     static LINKS: RefCell<Slab<Rc<Link>>> = const { RefCell::new(Slab::new()) };
+    /// Those that have gathered something in this turn.
+    static GATHERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A worker, as a place that links live on.
 pub(crate) type Home = WorkerHandle;
 
+/// Those whose links are counted together: a server or a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Group(u64);
+
+impl Group {
+    /// One of its own in this process.
+    pub(crate) fn next() -> Self {
+        static GROUPS: AtomicU64 = AtomicU64::new(1);
+        Self(GROUPS.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 impl Link {
     /// A link of this worker.
-    pub(crate) fn new(home: Home, machine: Machine, high_water: usize, stops_on_backlog: bool) -> Rc<Self> {
+    pub(crate) fn new(
+        home: Home,
+        group: Group,
+        machine: Machine,
+        high_water: usize,
+        stops_on_backlog: bool,
+    ) -> Rc<Self> {
         LINKS.with_borrow_mut(|links| {
             let entry = links.vacant_entry();
+            let id = entry.key();
             let link = Rc::new(Self {
-                id: entry.key(),
+                id,
                 home,
-                state: RefCell::new(State::new(machine, high_water, stops_on_backlog)),
+                group,
+                state: RefCell::new(State::new(id, machine, high_water, stops_on_backlog)),
                 owner: OnceCell::new(),
             });
             entry.insert(link.clone());
@@ -43,6 +67,27 @@ impl Link {
 pub(crate) fn with_link<R>(id: usize, call: impl FnOnce(&Rc<Link>) -> R) -> Option<R> {
     let link = LINKS.with_borrow(|links| links.get(id).cloned())?;
     Some(call(&link))
+}
+
+/// What the links of a group hold on this worker. Links whose connection is gone count as long as calls of them are held.
+pub(crate) fn gauges(group: Group) -> Gauges {
+    LINKS.with_borrow(|links| {
+        let own = links.iter().map(|(_, link)| link).filter(|link| link.group == group);
+        own.map(|link| link.gauges()).sum()
+    })
+}
+
+/// Has a link flushed at the end of the worker's turn.
+pub(super) fn flush_later(id: usize) -> bool {
+    GATHERED.with_borrow_mut(|gathered| gathered.push(id));
+    // Once for each link: one that a worker did not come to before it stopped must not keep the others from it.
+    corewire_runtime::before_flush(flush_all)
+}
+
+fn flush_all() {
+    while let Some(id) = GATHERED.with_borrow_mut(Vec::pop) {
+        with_link(id, |link| link.flush());
+    }
 }
 
 pub(super) fn remove(id: usize) {

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use bytes::Bytes;
-use corewire_proto::rpc::CallKey;
+use corewire_proto::rpc::{CallKey, Code};
 use corewire_runtime::JoinHandle;
 
+use crate::metadata::Metadata;
 use crate::status::Status;
 
 /// One call, from its beginning until nobody here holds it. Small, since there may be very many; what only streams and
@@ -15,6 +16,8 @@ pub(crate) struct Slot {
     pub(crate) key: CallKey,
     /// The state machine still knows the call.
     pub(crate) is_live: bool,
+    /// A message of the peer's half has come.
+    pub(crate) has_received: bool,
     /// Nobody reads the peer's half.
     pub(crate) is_deaf: bool,
     /// Those who hold the slot.
@@ -41,7 +44,21 @@ pub(crate) struct More {
     held: Option<Bytes>,
     /// The task of a handler that was not ready at once.
     task: Option<JoinHandle<()>>,
+    /// What came with the first frame of the peer's half, and with its last one.
+    header: Metadata,
+    trailer: Metadata,
+    /// Who wants to know of the end.
+    watch: Option<Box<EndWatch>>,
 }
+
+/// Is told of the end of a call.
+pub(crate) struct EndWatch {
+    /// Of an error that was told already.
+    code: Option<Code>,
+    tell: TellEnd,
+}
+
+type TellEnd = Box<dyn FnOnce(Code, &Metadata)>;
 
 impl More {
     /// Messages that a queue which is used again may have room for.
@@ -50,7 +67,8 @@ impl More {
     /// Ready for another call; `None` if it has grown too large to be kept.
     pub(super) fn reset(mut self: Box<Self>) -> Option<Box<Self>> {
         self.queue.clear();
-        (self.writer, self.held, self.task) = (None, None, None);
+        (self.writer, self.held, self.task, self.watch) = (None, None, None, None);
+        (self.header, self.trailer) = (Metadata::EMPTY, Metadata::EMPTY);
         (self.queue.capacity() <= Self::ROOM_MAX).then_some(self)
     }
 }
@@ -61,6 +79,7 @@ impl Slot {
         Self {
             key,
             is_live: true,
+            has_received: false,
             is_deaf: false,
             holders,
             deadline_ms,
@@ -77,6 +96,7 @@ impl Slot {
 
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
+        self.has_received = true;
         if self.first.is_none() {
             self.first = Some(entry);
         } else {
@@ -113,6 +133,61 @@ impl Slot {
 
     pub(crate) fn set_writer(&mut self, writer: Waker) {
         self.more().writer = Some(writer);
+    }
+
+    /// Keeps the metadata of a frame of the peer's half.
+    pub(crate) fn keep_metadata(&mut self, metadata: &Metadata, is_last: bool) {
+        let is_first = !self.has_received;
+        let more = self.more();
+        if is_first {
+            more.header.clone_from(metadata);
+        }
+        if is_last {
+            more.trailer.clone_from(metadata);
+        }
+    }
+
+    pub(crate) fn header(&self) -> &Metadata {
+        self.more.as_ref().map_or(Metadata::NONE, |more| &more.header)
+    }
+
+    pub(crate) fn trailer(&self) -> &Metadata {
+        self.more.as_ref().map_or(Metadata::NONE, |more| &more.trailer)
+    }
+
+    /// Has the end of the call told.
+    pub(crate) fn watch_end(&mut self, tell: impl FnOnce(Code, &Metadata) + 'static) {
+        self.more().watch = Some(Box::new(EndWatch { code: None, tell: Box::new(tell) }));
+    }
+
+    /// The error that ended the call is told, and forgotten here.
+    pub(crate) fn note_failure(&mut self, code: Code) {
+        if let Some(watch) = self.more.as_mut().and_then(|more| more.watch.as_mut()) {
+            watch.code = Some(code);
+        }
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.watch.is_some())
+    }
+
+    /// Tells the end of a call that nobody holds any more.
+    pub(crate) fn tell_end(&mut self) {
+        let Some(EndWatch { code, tell }) = self.more.as_mut().and_then(|more| more.watch.take()).map(|w| *w)
+        else {
+            return;
+        };
+        let end = match &self.end {
+            Some(Ok(())) => Code::OK,
+            Some(Err(status)) => status.code(),
+            None => Code::CANCELLED,
+        };
+        // What came at the beginning, and behind it what came at the end.
+        let mut metadata = self.header().clone();
+        if metadata != *self.trailer() {
+            metadata.append(self.trailer());
+        }
+        tell(code.unwrap_or(end), &metadata);
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! A server's side of one connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,11 @@ use corewire_proto::rpc::{CallKey, Code, Connection as Machine, Event, Origin, R
 use corewire_runtime::{CloseReason, Connection, Protocol, WorkerHandle};
 
 use super::context::Context;
+use super::ending::Ending;
 use super::method::Method;
 use super::routes::{Named, Plan, Routes};
 use super::serve::{Call, Watch, fail};
-use crate::link::{Link, Owner, keep};
+use crate::link::{Link, Owner};
 use crate::metadata::Head;
 use crate::status::Status;
 
@@ -21,25 +22,24 @@ use crate::status::Status;
 pub(crate) struct ServerConnection {
     pub(super) link: Rc<Link>,
     inbox: RefCell<Reassembly>,
-    plan: Arc<Plan>,
+    pub(super) plan: Arc<Plan>,
     routes: Rc<Routes>,
     /// Most connections call one method over and over.
     last: RefCell<Option<Rc<Named>>>,
-    /// Ends once no call is left.
-    is_draining: Cell<bool>,
+    pub(super) ending: Ending,
     this: Weak<Self>,
 }
 
 impl ServerConnection {
     fn new(plan: &Arc<Plan>, home: WorkerHandle) -> Rc<Self> {
-        let link = Link::new(home, Machine::server(plan.settings), plan.high_water, true);
+        let link = Link::new(home, plan.group, Machine::server(plan.settings), plan.high_water, true);
         let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {
             link,
             inbox: RefCell::new(Reassembly::new()),
             plan: plan.clone(),
             routes: Routes::of(plan),
             last: RefCell::default(),
-            is_draining: Cell::new(false),
+            ending: Ending::new(),
             this: this.clone(),
         });
         connection.link.set_owner(connection.this.clone());
@@ -49,24 +49,16 @@ impl ServerConnection {
     #[inline]
     fn read(self: &Rc<Self>, connection: &Connection, chunk: &Bytes) {
         let mut inbox = self.inbox.borrow_mut();
-        self.link.receive(connection, &mut inbox, chunk, |event, origin| match event {
+        let is_stopped = self.link.receive(connection, &mut inbox, chunk, |event, origin| match event {
             Event::Request { call, request } => self.on_call(connection, call, &request, false, origin),
             Event::StreamOpened { call, request } => self.on_call(connection, call, &request, true, origin),
             _ => {}
         });
         drop(inbox);
-        self.close_if_done();
-    }
-
-    /// After a shutdown: closes when no call is left.
-    #[inline]
-    pub(super) fn close_if_done(&self) {
-        if self.is_draining.get()
-            && self.link.with(|state| state.machine.is_idle())
-            && let Some(connection) = self.link.connection()
-        {
-            connection.close_with(CloseReason::Shutdown);
+        if is_stopped || self.ending.is_half_closed() {
+            self.after_odd_read(connection, is_stopped);
         }
+        self.close_if_done();
     }
 
     #[inline]
@@ -82,8 +74,14 @@ impl ServerConnection {
             Ok(method) => method,
             Err(code) => return self.refuse(key, is_stream, &code.into()),
         };
-        let mut context =
-            Context { link: self.link.clone(), name: method.name().clone(), deadline: None, head: None };
+        let mut context = Context {
+            link: self.link.clone(),
+            name: method.name().clone(),
+            deadline: None,
+            head: None,
+            key,
+            sent: None,
+        };
         let mut timeout = self.plan.call_timeout;
         if !request.extensions.is_empty() {
             let head = Head::read(&request.extensions);
@@ -113,7 +111,7 @@ impl ServerConnection {
     ) {
         let mode = request.mode;
         let (requests, responses) = (mode.streams_requests(), mode.streams_responses());
-        let mut first = request.payload.map(|payload| keep(payload, origin));
+        let mut first = request.payload.map(|payload| self.link.keep(payload, origin));
         let mut place = None;
         if requests || responses {
             let holders = 1 + u8::from(requests) + u8::from(responses);
@@ -159,6 +157,7 @@ impl ServerConnection {
             } else {
                 fail(state, key, status);
             }
+            state.replies.remove(key);
         });
     }
 
@@ -184,7 +183,8 @@ impl ServerConnection {
 
 /// In whole milliseconds, so that nothing fails before its time.
 pub(crate) fn millis_up(time: Duration) -> u64 {
-    u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX).saturating_add(1)
+    let millis = u64::from(time.subsec_micros().div_ceil(1_000));
+    time.as_secs().saturating_mul(1_000).saturating_add(millis).saturating_add(1)
 }
 
 impl Owner for ServerConnection {
@@ -194,6 +194,10 @@ impl Owner for ServerConnection {
         {
             this.read(&connection, &Bytes::new());
         }
+    }
+
+    fn unread(&self) -> usize {
+        self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
     }
 }
 
@@ -230,11 +234,18 @@ impl Protocol for Endpoint {
         }
     }
 
-    fn on_timer(&mut self, _: &Connection) {
+    fn on_timer(&mut self, connection: &Connection) {
         if let Some(serving) = &self.serving {
-            let next = serving.link.expire();
+            let next = serving.link.expire().min(serving.look(connection));
             serving.link.with(|state| state.arm(next));
             serving.close_if_done();
+        }
+    }
+
+    fn on_read_closed(&mut self, connection: &Connection) {
+        match &self.serving {
+            Some(serving) => serving.on_half_closed(connection),
+            None => connection.close_with(CloseReason::PeerClosed),
         }
     }
 
@@ -243,8 +254,7 @@ impl Protocol for Endpoint {
         serving
             .link
             .with(|state| state.machine.go_away(Code::OK, "the server is shutting down", &mut state.out));
-        serving.is_draining.set(true);
-        serving.close_if_done();
+        serving.drain();
     }
 
     fn on_closed(&mut self, _: &Connection, reason: &CloseReason) {

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use corewire_proto::rpc::{Mode, TraceContext, Version};
+use bytes::Bytes;
+use corewire_proto::rpc::{CallKey, Mode, TraceContext, Version};
 
-use crate::link::Link;
-use crate::metadata::{Head, Metadata};
+use crate::link::{Link, Part, Reply};
+use crate::metadata::{Head, Metadata, MetadataError};
 
 /// The name and mode of a method, as it was registered.
 #[derive(Debug)]
@@ -26,6 +27,9 @@ pub struct Context {
     pub(super) name: Rc<MethodName>,
     pub(super) deadline: Option<Instant>,
     pub(super) head: Option<Rc<Head>>,
+    pub(super) key: CallKey,
+    /// What was sent, once the call has ended.
+    pub(super) sent: Option<Rc<Reply>>,
 }
 
 impl Context {
@@ -58,6 +62,49 @@ impl Context {
     /// The caller's W3C `tracestate`; empty if there is none.
     pub fn trace_state(&self) -> &str {
         self.head.as_ref().map_or("", |head| &head.trace_state)
+    }
+
+    /// Adds metadata that goes with the first response (version 2); also a failure carries it if nothing was sent before.
+    ///
+    /// Where one frame is the whole answer, as in unary and client-stream calls, header and trailer are one.
+    ///
+    /// # Errors
+    /// The client speaks version 1, the call is a stream of the `STREAM_*` family, the first response has been sent, or
+    /// the name or the length cannot be. Nothing was added.
+    pub fn add_header(&self, name: impl Into<String>, value: impl Into<Bytes>) -> Result<(), MetadataError> {
+        self.add(Part::Header, name.into(), value.into())
+    }
+
+    /// Adds metadata that goes with the last response, or with the failure (version 2).
+    ///
+    /// # Errors
+    /// As [`add_header`](Self::add_header), but it can be added until the handler has ended.
+    pub fn add_trailer(&self, name: impl Into<String>, value: impl Into<Bytes>) -> Result<(), MetadataError> {
+        self.add(Part::Trailer, name.into(), value.into())
+    }
+
+    /// The metadata added for the response so far: headers, then trailers. An interceptor sees at the end of a call what
+    /// went with it.
+    pub fn response_metadata(&self) -> Metadata {
+        let joined = |reply: &Reply| {
+            let mut all = reply.header.clone();
+            all.append(&reply.trailer);
+            all
+        };
+        if let Some(sent) = &self.sent {
+            return joined(sent);
+        }
+        self.link.with(|state| state.replies.get(self.key).map(joined)).unwrap_or_default()
+    }
+
+    fn add(&self, part: Part, name: String, value: Bytes) -> Result<(), MetadataError> {
+        if self.version() == Version::V1 {
+            return Err(MetadataError::NotInVersion1);
+        }
+        if self.name.is_stream {
+            return Err(MetadataError::NotOnStreams);
+        }
+        self.link.with(|state| state.replies.add(&mut state.machine, self.key, part, name, value))
     }
 
     /// When the call must be done. It fails by itself then, and calls that the handler makes inherit it.

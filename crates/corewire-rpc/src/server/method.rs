@@ -78,17 +78,51 @@ where
     Fut: Future<Output = Result<Outcome, Status>> + 'static,
 {
     fn make(&self, name: Rc<MethodName>) -> Rc<dyn Method> {
-        Rc::new(Instance { name, start: self.0.clone(), spare: RefCell::new(None) })
+        Rc::new(Instance { name, start: self.0.clone(), spare: Rooms::default() })
     }
 }
 
-/// A place that a future is run in. One that was ready at once leaves it to the next.
+/// A place that a future is run in.
 pub(super) type Room<Fut> = Pin<Box<Option<Fut>>>;
+
+/// Empty rooms: a future that has ended leaves its own to the next.
+pub(super) struct Rooms<Fut>(Rc<RefCell<Vec<Room<Fut>>>>);
+
+impl<Fut> Rooms<Fut> {
+    /// Rooms kept by one method of one worker.
+    const MAX: usize = 64;
+
+    #[inline]
+    fn take(&self) -> Room<Fut> {
+        self.0.borrow_mut().pop().unwrap_or_else(|| Box::pin(None))
+    }
+
+    /// Takes back a room that is empty.
+    #[inline]
+    pub(super) fn give(&self, room: Room<Fut>) {
+        let mut rooms = self.0.borrow_mut();
+        if rooms.len() < Self::MAX {
+            rooms.push(room);
+        }
+    }
+}
+
+impl<Fut> Default for Rooms<Fut> {
+    fn default() -> Self {
+        Self(Rc::default())
+    }
+}
+
+impl<Fut> Clone for Rooms<Fut> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
 
 struct Instance<F, Fut> {
     name: Rc<MethodName>,
     start: Arc<F>,
-    spare: RefCell<Option<Room<Fut>>>,
+    spare: Rooms<Fut>,
 }
 
 impl<F, Fut> Method for Instance<F, Fut>
@@ -102,7 +136,7 @@ where
 
     #[inline]
     fn start(&self, call: Call, payload: Bytes, context: Context) {
-        let mut room = self.spare.take().unwrap_or_else(|| Box::pin(None));
+        let mut room = self.spare.take();
         let current =
             Current { slot: call.place.map(|place| (call.link().id, place)), deadline: context.deadline };
         let entered = current.enter();
@@ -118,10 +152,13 @@ where
         drop(entered);
         match polled {
             Ok(Poll::Ready(outcome)) => {
-                self.spare.replace(Some(room));
+                self.spare.give(room);
                 serve::answer(call, outcome);
             }
-            Ok(Poll::Pending) => serve::spawn(call, room, current, self.name.clone()),
+            Ok(Poll::Pending) => {
+                let rooms = self.spare.clone();
+                serve::spawn(call, room, rooms, current, self.name.clone());
+            }
             Err(panic) => serve::answer(call, Err(serve::panicked(&*panic, &self.name))),
         }
     }

@@ -2,6 +2,7 @@
 
 mod connection;
 mod context;
+mod ending;
 mod method;
 mod routes;
 mod serve;
@@ -15,15 +16,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use corewire::server::ProtocolServer;
 use corewire::{DriverKind, NetServer, ServerError, ServerHandle, ShutdownReport};
-use corewire_proto::rpc::Settings;
+use corewire_proto::rpc::{Settings, Version};
 use corewire_runtime::{Builder, Handle};
 
 use self::connection::Endpoint;
 pub(crate) use self::connection::millis_up;
 pub use self::context::Context;
+use self::ending::HALF_CLOSE_TIMEOUT;
 use self::routes::Plan;
 pub use self::service::Service;
 use self::service::{Registered, route};
+use crate::discover::{Registration, Registrations, RegistrySource, registered};
+use crate::gauges::ServerGauges;
 use crate::interceptor::ServerInterceptor;
 use crate::status::Status;
 use crate::stream::{Sink, Streaming};
@@ -34,6 +38,7 @@ use crate::stream::{Sink, Streaming};
 /// |---|---|
 /// | body, calls in flight, streams, window | those of [`Settings`] |
 /// | time of a call without a deadline | no limit |
+/// | time of calls whose client has closed its sending side | 10 s |
 /// | connections, idle timeout, water marks, backlog | those of [`NetServer`] |
 ///
 /// ```
@@ -57,7 +62,10 @@ pub struct RpcServer {
     interceptors: Vec<Box<dyn ServerInterceptor>>,
     settings: Settings,
     call_timeout: Option<Duration>,
+    half_close_timeout: Duration,
     high_water: usize,
+    gauges: ServerGauges,
+    registrations: Registrations,
 }
 
 impl RpcServer {
@@ -69,7 +77,10 @@ impl RpcServer {
             interceptors: Vec::new(),
             settings: Settings::default(),
             call_timeout: None,
+            half_close_timeout: HALF_CLOSE_TIMEOUT,
             high_water: 256 * 1024,
+            gauges: ServerGauges::new(),
+            registrations: Registrations::default(),
         }
     }
 
@@ -94,10 +105,30 @@ impl RpcServer {
         self
     }
 
+    /// Makes all its services known to this registry, once it listens and until a shutdown begins. The registry is one
+    /// that is open, or an address as [`discover::connect`](crate::discover::connect) takes it.
+    ///
+    /// Short for [`register_as`](Self::register_as) with the defaults of [`Registration`].
+    pub fn register(self, registry: impl Into<RegistrySource>) -> Self {
+        self.register_as(Registration::new(registry))
+    }
+
+    /// Makes services known to a registry, once it listens and until a shutdown begins: they are taken out of it before
+    /// clients are told to go away.
+    pub fn register_as(mut self, registration: Registration) -> Self {
+        self.registrations.add(registration);
+        self
+    }
+
     /// Has each call pass this interceptor, behind those added before.
     pub fn interceptor(mut self, interceptor: impl ServerInterceptor) -> Self {
         self.interceptors.push(Box::new(interceptor));
         self
+    }
+
+    /// A handle by which to ask, while the server runs, what it holds: calls, streams, bytes.
+    pub fn gauges(&self) -> ServerGauges {
+        self.gauges.clone()
     }
 
     /// The protocol's limits: body, calls, streams, window, floods.
@@ -106,9 +137,26 @@ impl RpcServer {
         self
     }
 
+    /// The versions of the protocol that it speaks; default both. A client of another one is told so: see
+    /// [`Versions`](crate::Versions).
+    pub fn versions(mut self, versions: impl IntoIterator<Item = Version>) -> Self {
+        self.settings.versions = versions.into_iter().collect();
+        self
+    }
+
     /// The most time that a call gets, whatever its client allows; default no limit.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = Some(timeout);
+        self
+    }
+
+    /// How long the calls of a client that has closed its sending side may go on; default 10 s. They are answered, then
+    /// the connection is closed; requests that the client had not ended fail. With zero the connection is closed at once.
+    ///
+    /// A client of version 1 that has died looks the same: its handlers run that long. One of version 2 is pinged, and
+    /// its handlers are dropped about a second after its death.
+    pub fn half_close_timeout(mut self, timeout: Duration) -> Self {
+        self.half_close_timeout = timeout;
         self
     }
 
@@ -151,34 +199,45 @@ impl RpcServer {
     /// [`ServerHandle::shutdown`] sends GOAWAY, lets calls finish and cuts at the deadline what is left.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, or the workers cannot be started.
-    pub fn start(self) -> Result<ServerHandle, ServerError> {
-        self.build().start()
+    /// The URI is wrong, the address cannot be had, the workers cannot be started, or a registry refuses the server.
+    pub fn start(mut self) -> Result<ServerHandle, ServerError> {
+        let registrations = self.take_registrations();
+        registered(self.build().start()?, registrations)
     }
 
     /// Listens on the workers of a runtime that exists.
     ///
     /// # Errors
     /// The URI is wrong, the address cannot be had, or the workers have stopped.
-    pub fn start_on(self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
-        self.build().start_on(runtime)
+    pub fn start_on(mut self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
+        let registrations = self.take_registrations();
+        registered(self.build().start_on(runtime)?, registrations)
     }
 
     /// Serves until SIGINT or SIGTERM; then lets calls finish, for 10 s at most, and says what it cut.
     ///
     /// # Errors
     /// As [`start`](Self::start), or signals cannot be received.
-    pub fn run(self) -> Result<ShutdownReport, ServerError> {
-        self.build().run()
+    pub fn run(mut self) -> Result<ShutdownReport, ServerError> {
+        let registrations = self.take_registrations();
+        self.build().run_with(|server| registered(server, registrations))
+    }
+
+    fn take_registrations(&mut self) -> Registrations {
+        let mut registrations = std::mem::take(&mut self.registrations);
+        registrations.offer(self.methods.iter().map(|method| &*method.service));
+        registrations
     }
 
     fn build(self) -> ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static> {
         let plan = Arc::new(Plan {
-            key: Plan::next_key(),
+            group: self.gauges.group(),
+            workers: self.gauges.workers().clone(),
             methods: self.methods,
             interceptors: self.interceptors.into(),
             settings: self.settings,
             call_timeout: self.call_timeout,
+            half_close_timeout: self.half_close_timeout,
             high_water: self.high_water,
         });
         self.net.protocol(move || Endpoint::new(plan.clone()))

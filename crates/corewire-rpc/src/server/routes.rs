@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use corewire_proto::rpc::{Code, Mode, Settings};
@@ -12,23 +11,21 @@ use corewire_proto::rpc::{Code, Mode, Settings};
 use super::context::MethodName;
 use super::method::Method;
 use super::service::Registered;
+use crate::gauges::Workers;
 use crate::interceptor::ServerInterceptor;
+use crate::link::Group;
 
 /// What all workers of a server share.
 pub(super) struct Plan {
-    pub(super) key: u64,
+    pub(super) group: Group,
+    /// Where its connections live, for the gauges.
+    pub(super) workers: Workers,
     pub(super) methods: Vec<Registered>,
     pub(super) interceptors: Arc<[Box<dyn ServerInterceptor>]>,
     pub(super) settings: Settings,
     pub(super) call_timeout: Option<Duration>,
+    pub(super) half_close_timeout: Duration,
     pub(super) high_water: usize,
-}
-
-impl Plan {
-    pub(super) fn next_key() -> u64 {
-        static KEYS: AtomicU64 = AtomicU64::new(1);
-        KEYS.fetch_add(1, Ordering::Relaxed)
-    }
 }
 
 /// Methods of one name, by mode; last, the route of the `STREAM_*` family.
@@ -45,19 +42,20 @@ pub(super) struct Routes {
 }
 
 thread_local! {
-    static ROUTES: RefCell<HashMap<u64, Weak<Routes>>> = RefCell::default();
+    static ROUTES: RefCell<HashMap<Group, Weak<Routes>>> = RefCell::default();
 }
 
 impl Routes {
     /// Those of this worker; made when the first connection comes, gone with the last.
     pub(super) fn of(plan: &Plan) -> Rc<Self> {
         ROUTES.with_borrow_mut(|all| {
-            if let Some(routes) = all.get(&plan.key).and_then(Weak::upgrade) {
+            if let Some(routes) = all.get(&plan.group).and_then(Weak::upgrade) {
                 return routes;
             }
             all.retain(|_, routes| routes.strong_count() > 0);
             let routes = Rc::new(Self::new(&plan.methods));
-            all.insert(plan.key, Rc::downgrade(&routes));
+            plan.workers.add_current();
+            all.insert(plan.group, Rc::downgrade(&routes));
             routes
         })
     }

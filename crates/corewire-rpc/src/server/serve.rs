@@ -14,7 +14,7 @@ use corewire_runtime::spawn_local;
 
 use super::connection::ServerConnection;
 use super::context::{Context, MethodName};
-use super::method::{Outcome, Room, poll};
+use super::method::{Outcome, Room, Rooms, poll};
 use crate::current::Current;
 use crate::interceptor::ServerInterceptor;
 use crate::link::{Kept, Link, State};
@@ -65,12 +65,18 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
         watch.code = outcome.as_ref().map_or_else(Status::code, |_| Code::OK);
     }
     let key = call.key;
+    if let Some(watch) = &mut call.watch {
+        let sent = call.connection.link.with(|state| state.replies.get(key).cloned());
+        watch.context.sent = sent.map(Rc::new);
+    }
     // Errors here say that the call is over: its client does not wait any more.
     match outcome {
         Ok(Outcome::Message(payload)) => call.link().with(|state| {
-            if let Err(error) = state.machine.send(key, Kept(&payload), true, &mut state.out) {
+            let State { machine, replies, out, .. } = state;
+            if let Err(error) = replies.send(machine, key, Kept(&payload), true, out) {
                 fail(state, key, &error.into());
             }
+            state.replies.remove(key);
         }),
         Ok(Outcome::Finished) => {
             if let Some(place) = call.place
@@ -79,9 +85,13 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
                 call.link().with(|state| fail(state, key, &status));
             }
         }
-        Err(status) => call.link().with(|state| fail(state, key, &status)),
+        Err(status) => call.link().with(|state| {
+            fail(state, key, &status);
+            state.replies.remove(key);
+        }),
     }
     if let Some(place) = call.place {
+        call.link().with(|state| state.replies.remove(key));
         call.link().let_go(place, Code::OK);
     }
 }
@@ -90,7 +100,8 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
 #[cold]
 pub(super) fn fail(state: &mut State, key: CallKey, status: &Status) {
     let failure = Failure { code: status.code(), message: status.wire_message(), details: status.details() };
-    if state.machine.fail(key, &failure, &mut state.out).is_err() {
+    let State { machine, replies, out, .. } = state;
+    if replies.fail(machine, key, &failure, out).is_err() {
         // Too long for the client, or the call is over.
         let _ = state.machine.fail(key, &status.code().into(), &mut state.out);
     }
@@ -109,8 +120,13 @@ pub(super) fn panicked(panic: &(dyn Any + Send), name: &MethodName) -> Status {
 }
 
 /// Goes on with a handler that was not ready at once.
-pub(super) fn spawn<Fut>(mut call: Call, room: Room<Fut>, current: Current, name: Rc<MethodName>)
-where
+pub(super) fn spawn<Fut>(
+    mut call: Call,
+    room: Room<Fut>,
+    rooms: Rooms<Fut>,
+    current: Current,
+    name: Rc<MethodName>,
+) where
     Fut: Future<Output = Result<Outcome, Status>> + 'static,
 {
     let link = call.link().clone();
@@ -119,7 +135,7 @@ where
         None => link.with(|state| state.keep(call.key, call.deadline_ms, 1)),
     };
     call.place = Some(place);
-    let task = spawn_local(Served { room, call: Some(call), current, name });
+    let task = spawn_local(Served { room: Some(room), rooms, call: Some(call), current, name });
     link.with(|state| match state.slots.get_mut(place) {
         Some(slot) => slot.set_task(task),
         None => task.abort(),
@@ -128,7 +144,9 @@ where
 
 /// A handler as a task.
 struct Served<Fut> {
-    room: Room<Fut>,
+    /// `None` once the handler has ended.
+    room: Option<Room<Fut>>,
+    rooms: Rooms<Fut>,
     call: Option<Call>,
     current: Current,
     name: Rc<MethodName>,
@@ -144,22 +162,27 @@ where
         let this = &mut *self;
         let entered = this.current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let polled = poll(&mut this.room, context);
+            let room = this.room.as_mut()?;
+            let polled = poll(room, context);
             if polled.is_ready() {
                 // What it holds is let go before the call is answered.
-                this.room.set(None);
+                room.set(None);
             }
-            polled
+            Some(polled)
         }));
         drop(entered);
         let outcome = match polled {
-            Ok(Poll::Pending) => {
+            Ok(Some(Poll::Pending)) => {
                 if let Some(Call { place: Some(place), connection, .. }) = &this.call {
                     connection.link.release_held(*place);
                 }
                 return Poll::Pending;
             }
-            Ok(Poll::Ready(outcome)) => outcome,
+            Ok(Some(Poll::Ready(outcome))) => {
+                this.room.take().into_iter().for_each(|room| this.rooms.give(room));
+                outcome
+            }
+            Ok(None) => Err(Status::internal("the handler has ended")),
             Err(panic) => Err(panicked(&*panic, &this.name)),
         };
         if let Some(call) = this.call.take() {
@@ -173,7 +196,8 @@ where
 
 impl<Fut> Drop for Served<Fut> {
     fn drop(&mut self) {
-        if let Some(Call { place: Some(place), connection, .. }) = &self.call {
+        if let Some(Call { place: Some(place), connection, key, .. }) = &self.call {
+            connection.link.with(|state| state.replies.remove(*key));
             connection.link.let_go(*place, Code::CANCELLED);
             connection.close_if_done();
         }

@@ -3,10 +3,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use corewire::ServerHandle;
-use corewire_rpc::{Bytes, Channel, Context, RpcServer, Service, Sink, Status, Streaming, Version};
+use corewire::{ServerHandle, wait};
+use corewire_rpc::{
+    Bytes, Channel, Context, RpcServer, ServerGauges, Service, Sink, Status, Streaming, Version,
+};
 
 pub const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
 
@@ -38,11 +42,75 @@ pub async fn echo_all(mut requests: Streaming, mut replies: Sink, _: Context) ->
 }
 
 pub fn server(change: impl FnOnce(RpcServer) -> RpcServer) -> ServerHandle {
+    gauged(change).0
+}
+
+/// A server and what tells what it holds.
+pub fn gauged(change: impl FnOnce(RpcServer) -> RpcServer) -> (ServerHandle, ServerGauges) {
     let server = RpcServer::bind("tcp://127.0.0.1:0")
         .service(echo_service("EchoService"))
         .stream_route("StreamBenchService", "echo", echo_all)
         .workers(1);
-    change(server).start().unwrap()
+    let server = change(server);
+    let gauges = server.gauges();
+    (server.start().unwrap(), gauges)
+}
+
+/// Waits until the server holds nothing but this many connections.
+#[track_caller]
+pub fn settles(gauges: &ServerGauges, connections: usize) {
+    let mut now = wait(gauges.read());
+    for _ in 0..2_000 {
+        if now.is_idle() && now.connections == connections {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        now = wait(gauges.read());
+    }
+    panic!("not idle with {connections} connections within 10 s: {now:?}");
+}
+
+/// Counts the handlers that run.
+#[derive(Clone, Default)]
+pub struct Running(Arc<AtomicUsize>);
+
+pub struct Runs(Running);
+
+impl Running {
+    pub fn begin(&self) -> Runs {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Runs(self.clone())
+    }
+
+    pub fn now(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Handlers that never end and read nothing.
+pub fn stuck(running: &Running) -> Service {
+    let (unary, bidi) = (running.clone(), running.clone());
+    Service::new("Stuck")
+        .unary("unary", move |_: Bytes, _: Context| {
+            let runs = unary.begin();
+            async move {
+                let _runs = runs;
+                std::future::pending::<Result<Bytes, Status>>().await
+            }
+        })
+        .bidi("bidi", move |requests: Streaming, replies: Sink, _: Context| {
+            let runs = bidi.begin();
+            async move {
+                let _held = (runs, requests, replies);
+                std::future::pending::<Result<(), Status>>().await
+            }
+        })
 }
 
 pub fn channel(server: &ServerHandle, version: Version) -> Channel {

@@ -54,6 +54,14 @@ pub fn current_worker() -> Option<WorkerId> {
     (id != 0).then_some(WorkerId(id))
 }
 
+/// Has `call` run once at the end of the current worker's turn, after its tasks and timers and before what its
+/// connections have queued is sent. For protocols that gather what they write, so that they hand it over once a turn.
+///
+/// False outside of a worker, where nothing is ever flushed.
+pub fn before_flush(call: fn()) -> bool {
+    Core::with_current(|core| core.map(|core| core.before_flush.borrow_mut().push(call))).is_some()
+}
+
 /// What reaches a worker from outside.
 pub(crate) enum Mail {
     /// A task of this worker that was woken elsewhere.
@@ -99,6 +107,8 @@ pub(crate) struct Core {
     pub(crate) pool: RefCell<BufferPool>,
     pub(crate) listeners: RefCell<Vec<(Token, AcceptFn)>>,
     pub(crate) dirty: RefCell<Vec<Token>>,
+    /// What wants to be called before the next flush.
+    before_flush: RefCell<Vec<fn()>>,
     pub(crate) doomed: RefCell<Vec<Token>>,
     /// Connections whose queue has fallen to its low-water mark.
     pub(crate) drained: RefCell<Vec<Token>>,
@@ -143,6 +153,7 @@ impl Core {
             pool: RefCell::new(BufferPool::new()),
             listeners: RefCell::default(),
             dirty: RefCell::default(),
+            before_flush: RefCell::default(),
             doomed: RefCell::default(),
             drained: RefCell::default(),
             lingering: RefCell::default(),

@@ -38,6 +38,7 @@ impl Core {
         self.take_mails(mails);
         self.run_ready();
         self.fire_timers();
+        self.call_before_flush();
         self.flush_dirty();
         self.flush_udp();
         self.call_drained();
@@ -50,6 +51,7 @@ impl Core {
     fn waiting_time(&self, wait_max: Option<Duration>) -> Option<Duration> {
         let work_left = !self.ready.borrow().is_empty()
             || !self.dirty.borrow().is_empty()
+            || !self.before_flush.borrow().is_empty()
             || !self.doomed.borrow().is_empty()
             || !self.drained.borrow().is_empty()
             || self.udp.has_work()
@@ -127,6 +129,22 @@ impl Core {
                 TimerAction::ResumeAccept(token) => self.driver.borrow_mut().resume_accept(token),
             }
         }
+    }
+
+    fn call_before_flush(&self) {
+        if self.before_flush.borrow().is_empty() {
+            return;
+        }
+        let mut calls = self.before_flush.take();
+        for call in calls.drain(..) {
+            if let Err(message) = crate::panic::guarded(call) {
+                self.note_panic(&message);
+            }
+        }
+        let mut later = self.before_flush.borrow_mut();
+        // What was added meanwhile has its turn in the next tick. Keep the memory.
+        calls.append(&mut later);
+        *later = calls;
     }
 
     /// Ends all tasks and connections; nothing of this worker is left but the memory that others hold on to.

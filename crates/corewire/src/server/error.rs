@@ -30,6 +30,9 @@ pub enum ServerError {
     /// The runtime has stopped.
     #[error(transparent)]
     Stopped(#[from] SpawnError),
+    /// It listens, but cannot be made known where it should be; it was stopped.
+    #[error("the server cannot be registered: {0}")]
+    Registration(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Signals cannot be received.
     #[error("cannot receive SIGINT and SIGTERM: {0}")]
     Signals(#[source] io::Error),

@@ -25,6 +25,17 @@ pub struct ServerHandle {
     /// Removed when this is dropped.
     _socket_file: Option<SocketFile>,
     own_runtime: Option<Runtime>,
+    first: First,
+}
+
+/// What comes first in a shutdown.
+#[derive(Default)]
+struct First(Vec<Box<dyn FnOnce(Duration) + Send + Sync>>);
+
+impl std::fmt::Debug for First {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("First").field(&self.0.len()).finish()
+    }
 }
 
 /// What a shutdown did.
@@ -61,7 +72,8 @@ impl ServerHandle {
         socket_file: Option<SocketFile>,
         own_runtime: Option<Runtime>,
     ) -> Self {
-        Self { shared, runtime, sessions, uri, addresses, _socket_file: socket_file, own_runtime }
+        let first = First(Vec::new());
+        Self { shared, runtime, sessions, uri, addresses, _socket_file: socket_file, own_runtime, first }
     }
 
     /// Where it listens, with the real port: what a client connects to (for `*`, on this machine).
@@ -123,10 +135,20 @@ impl ServerHandle {
         self.sessions.close_where(pick)
     }
 
+    /// Has a [`shutdown`](Self::shutdown) do this first, while connections are still accepted: to tell clients elsewhere
+    /// that it will go away, for example. It is given the time that the shutdown has, which does not begin before this
+    /// is done. When the handle is dropped without a shutdown, it is dropped without being called.
+    pub fn on_shutdown(&mut self, first: impl FnOnce(Duration) + Send + Sync + 'static) {
+        self.first.0.push(Box::new(first));
+    }
+
     /// Stops accepting, lets sessions finish what they have to send (and their tasks what they do), cuts at the
     /// deadline what is left, and says what it cut. Blocks the calling thread, which must not be one of the server's
     /// workers.
     pub fn shutdown(mut self, deadline: Duration) -> ShutdownReport {
+        for first in self.first.0.drain(..) {
+            first(deadline);
+        }
         let until = Instant::now() + deadline;
         let key = self.shared.key;
         let (sessions, cut_before) = (self.shared.live(), self.shared.cut());

@@ -65,8 +65,19 @@ where
     /// # Errors
     /// As [`start`](Self::start), or signals cannot be received.
     pub fn run(self) -> Result<ShutdownReport, ServerError> {
+        self.run_with(Ok)
+    }
+
+    /// As [`run`](Self::run), with something to do once it listens.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), or `begun` fails.
+    pub fn run_with(
+        self,
+        begun: impl FnOnce(ServerHandle) -> Result<ServerHandle, ServerError>,
+    ) -> Result<ShutdownReport, ServerError> {
         let deadline = self.settings.shutdown_deadline;
-        run(deadline, || self.start())
+        run(deadline, || self.start().and_then(begun))
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Call {
     pub(super) sent_end: bool,
     /// The peer's half has ended.
     pub(super) received_end: bool,
+    /// A message of our half has been sent (server).
+    pub(super) sent_any: bool,
     /// A message of the peer's half has arrived.
     pub(super) received_any: bool,
     /// Nobody here waits for it any more; the slot only keeps the id out of use until the peer has ended its half.
@@ -179,6 +181,7 @@ impl Call {
             is_stream: false,
             in_use: false,
             sent_end: false,
+            sent_any: false,
             received_end: false,
             received_any: false,
             is_abandoned: false,

@@ -1,10 +1,12 @@
 //! From the ids of the wire to the slots of the call table.
 
-/// A hash table from id to slot: open addressing, linear probing, no tombstones.
+/// A hash table from id to slot: open addressing, linear probing in the order of the entries' homes (Robin Hood), no
+/// tombstones.
 ///
-/// Ids come in sequence from every known client, so an id's low bits are its place: neighbours lie side by side and
-/// a lookup is one read. A peer that picks colliding ids makes its own connection's lookups walk, at most over its
-/// calls in flight, which are limited.
+/// Ids come in sequence from every known client, so an id's low bits are its place: neighbours lie side by side, and
+/// a lookup is one read. Calls in flight then fill a run of neighbours, each at home; the order is what ends a removal
+/// at the first of them instead of at the end of the run. A peer that picks colliding ids makes its own connection's
+/// lookups walk, at most over its calls in flight, which are limited.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     entries: Vec<Entry>,
@@ -61,18 +63,14 @@ impl Ids {
             }
         }
         self.len -= 1;
-        let mut at = hole;
         loop {
-            at = (at + 1) & mask;
-            let entry = self.entries[at];
-            if entry.slot == EMPTY {
+            let next = (hole + 1) & mask;
+            let entry = self.entries[next];
+            if entry.slot == EMPTY || home(entry.id, mask) == next {
                 break;
             }
-            // An entry may move back into the hole if its home is not between the two.
-            if at.wrapping_sub(home(entry.id, mask)) & mask >= at.wrapping_sub(hole) & mask {
-                self.entries[hole] = entry;
-                hole = at;
-            }
+            self.entries[hole] = entry;
+            hole = next;
         }
         self.entries[hole].slot = EMPTY;
     }
@@ -89,13 +87,23 @@ impl Ids {
 }
 
 #[inline]
-fn place(entries: &mut [Entry], entry: Entry) {
+fn place(entries: &mut [Entry], mut entry: Entry) {
     let mask = entries.len() - 1;
     let mut at = home(entry.id, mask);
     while entries[at].slot != EMPTY {
+        // The one that is farther from home stays.
+        if distance(entries[at].id, at, mask) < distance(entry.id, at, mask) {
+            std::mem::swap(&mut entries[at], &mut entry);
+        }
         at = (at + 1) & mask;
     }
     entries[at] = entry;
+}
+
+/// How far behind its home an id stands.
+#[inline]
+const fn distance(id: u32, at: usize, mask: usize) -> usize {
+    at.wrapping_sub(home(id, mask)) & mask
 }
 
 #[inline]

@@ -7,6 +7,7 @@ mod emit;
 mod end;
 mod event;
 mod ids;
+mod peer_end;
 mod receive;
 mod receive_call;
 mod receive_connection;
@@ -308,6 +309,12 @@ impl Connection {
             Version::V1 => self.settings_received = true,
             Version::V2 => self.calls.join_id_spaces(),
         }
+    }
+
+    /// False on a server that is told not to speak its client's version.
+    #[inline]
+    fn is_version_served(&self) -> bool {
+        self.is_client || self.version.is_none_or(|version| self.settings.versions.has(version))
     }
 
     #[inline]

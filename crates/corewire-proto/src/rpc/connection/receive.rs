@@ -68,6 +68,9 @@ impl Connection {
                 // It was decided before there was anybody to tell.
                 self.go_away(Code::OK, "", out);
             }
+            if self.is_v2() && !self.is_version_served() {
+                return Err(ConnectionError::VersionRefused { version: header.version });
+            }
         }
         if !self.settings_received && header.kind != FrameType::Settings {
             return Err(ConnectionError::SettingsMissing { found: header.kind });

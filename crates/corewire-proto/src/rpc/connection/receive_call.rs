@@ -83,6 +83,9 @@ impl Connection {
         if self.is_going_away {
             return Err(Code::CONNECTION_CLOSED);
         }
+        if !self.is_version_served() {
+            return Err(Code::INVALID_REQUEST);
+        }
         let request = RequestBody::parse(flags, body).map_err(|_| Code::INVALID_REQUEST)?;
         if flags.has(Flags::EMPTY) && !flags.mode().streams_requests() {
             return Err(Code::INVALID_REQUEST);

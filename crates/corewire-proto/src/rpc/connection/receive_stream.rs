@@ -47,6 +47,9 @@ impl Connection {
         if self.is_going_away {
             return Err(Code::CONNECTION_CLOSED);
         }
+        if !self.is_version_served() {
+            return Err(Code::INVALID_REQUEST);
+        }
         let init = InitBody::parse(header.flags, body).map_err(|_| Code::INVALID_REQUEST)?;
         if self.calls.streams_in_use >= self.settings.max_streams
             || self.is_over_extension_limit(init.extensions)

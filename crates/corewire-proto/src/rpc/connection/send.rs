@@ -53,6 +53,7 @@ impl Connection {
         let block_len = self.check_options(options)?;
         self.check_body(block_len + 2 + payload.size() + self.names_len(index))?;
         let call = self.calls.at(index);
+        call.sent_any = true;
         if end {
             call.sent_end = true;
         } else {
@@ -88,6 +89,13 @@ impl Connection {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a response to a call has been sent; `None` once the response half has ended (server). Metadata goes with the
+    /// first response as its head, with the last as its trailer.
+    pub fn has_responded(&mut self, call: CallKey) -> Option<bool> {
+        let (index, _) = self.open_half(call).ok()?;
+        Some(self.calls.at(index).sent_any)
     }
 
     /// Ends this side's half cleanly, without a message. Never waits for credit.

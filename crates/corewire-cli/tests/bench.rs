@@ -1,0 +1,59 @@
+//! `corewire bench` of calls and streams, as a user runs it: what moves is checked, speed is not.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// The rows of a short benchmark, all of them valid.
+fn bench(name: &str, arguments: &[&str]) -> Vec<Value> {
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}.json"));
+    let output = Command::new(env!("CARGO_BIN_EXE_corewire"))
+        .arg("bench")
+        .args(arguments)
+        .args(["--warmup", "10ms", "--duration", "100ms", "--repeats", "1", "--json", json.to_str().unwrap()])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{table}{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    rows.as_array().unwrap().clone()
+}
+
+/// A row is valid only if both sides counted the same bytes, and as many for a message as the limit moves.
+#[test]
+fn calls_of_every_mode_move_what_the_limit_moves_on_both_drivers() {
+    for driver in ["auto", "epoll"] {
+        let sizes = ["rpc", "--driver", driver, "--connections", "3", "--window", "2", "--size", "1,47"];
+        let rows = bench(&format!("rpc-{driver}"), &sizes);
+        for workload in ["rpc/unary", "rpc/client-stream", "rpc/server-stream", "rpc/bidi", "rpc2/unary"] {
+            assert!(rows.iter().any(|row| row["workload"] == workload), "{workload}");
+        }
+        for row in &rows {
+            assert!(row["limit_msgs_per_s"].as_f64().unwrap() > 0.0);
+            let us = |key: &str| row[key].as_f64().unwrap();
+            let order = ["p50_us", "p90_us", "p95_us", "p99_us", "p999_us", "max_us"].map(us);
+            assert!(order.is_sorted() && us("mean_us") > 0.0, "{row}");
+        }
+    }
+}
+
+#[test]
+fn streams_move_what_the_limit_moves_on_both_drivers() {
+    for driver in ["auto", "epoll"] {
+        let windows = ["stream", "--driver", driver, "--connections", "1", "--window", "1,16"];
+        let rows = bench(&format!("stream-{driver}"), &windows);
+        let is_of_many = |row: &&Value| row["workload"].as_str().unwrap().ends_with("/many");
+        assert_eq!((rows.len(), rows.iter().filter(is_of_many).count()), (8, 4), "{rows:?}");
+        for row in rows.iter().filter(|row| !is_of_many(row)) {
+            let (frame, stream) = (&row["mean_us"], &row["stream_latency"]["mean_us"]);
+            let times = stream.as_f64().unwrap() / frame.as_f64().unwrap();
+            // With one frame on its way at a time, all of them are timed and a stream takes 16 times as long.
+            assert!(if row["window"] == 1 { times > 8.0 } else { times > 0.0 }, "{row}");
+            assert!(row["stream_p99_by_mean"].as_f64().unwrap() > 0.9, "{row}");
+        }
+    }
+}

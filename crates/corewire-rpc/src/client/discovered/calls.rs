@@ -1,0 +1,107 @@
+//! Calls in flight, and what their ends say about their endpoints.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use corewire_discovery::Flight;
+use corewire_proto::rpc::Code;
+
+use super::Discovered;
+use super::member::Member;
+use super::pick::Picked;
+use crate::status::Status;
+
+/// Names a call of a channel that balances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::client) struct FlightId(u32);
+
+impl FlightId {
+    /// The call is of another channel.
+    pub(in crate::client) const NONE: Self = Self(u32::MAX);
+}
+
+/// A call in flight.
+pub(super) struct Call {
+    member: Rc<Member>,
+    flight: Flight,
+    began: Instant,
+}
+
+/// What the end of a call says about its endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::client) enum Verdict {
+    Good,
+    Bad,
+    /// Nothing: it was given up, or was not begun.
+    None,
+}
+
+impl Verdict {
+    pub(in crate::client) fn of(result: Option<&Result<Bytes, Status>>) -> Self {
+        match result {
+            None => Self::None,
+            Some(Ok(_)) => Self::Good,
+            Some(Err(status)) if status.is_not_begun() => Self::None,
+            Some(Err(status)) => match status.code() {
+                Code::UNAVAILABLE
+                | Code::CONNECTION_CLOSED
+                | Code::DEADLINE_EXCEEDED
+                | Code::PROTOCOL_ERROR
+                | Code::FLOW_CONTROL_ERROR => Self::Bad,
+                // Full is not broken: its load tells.
+                Code::CANCELLED | Code::RESOURCE_EXHAUSTED => Self::None,
+                // It was answered, if not as the caller would wish.
+                _ => Self::Good,
+            },
+        }
+    }
+}
+
+impl Discovered {
+    /// Counts a call as in flight.
+    pub(in crate::client) fn begin(&self, picked: Picked) -> FlightId {
+        let Picked { member, flight, began, .. } = picked;
+        let mut calls = self.calls.borrow_mut();
+        let place = calls.insert(Call { member, flight, began });
+        match u32::try_from(place) {
+            Ok(place) if place != FlightId::NONE.0 => FlightId(place),
+            _ => {
+                calls.remove(place);
+                FlightId::NONE
+            }
+        }
+    }
+
+    /// A call is over.
+    pub(in crate::client) fn end(&self, id: FlightId, verdict: Verdict) {
+        let Some(Call { member, flight, began }) = self.calls.borrow_mut().try_remove(id.0 as usize) else {
+            return;
+        };
+        let now = Instant::now();
+        let latency = now.saturating_duration_since(began);
+        match verdict {
+            Verdict::Good => flight.succeeded(latency),
+            Verdict::Bad => flight.failed(latency),
+            Verdict::None => return,
+        }
+        if verdict == Verdict::Good && !member.has_failed.get() {
+            return;
+        }
+        let state = &mut *self.state.borrow_mut();
+        let Some(outliers) = &mut state.outliers else { return };
+        let now = self.since_origin(now);
+        if verdict == Verdict::Good {
+            return outliers.succeeded(&member.instance, now);
+        }
+        member.has_failed.set(true);
+        if outliers.failed(&member.instance, now) {
+            tracing::info!(service = %self.service, instance = %member.instance, "endpoint out of use for a time");
+        }
+    }
+
+    /// The call is counted by who holds this from now on.
+    pub(in crate::client) fn take(&self, id: FlightId) -> Option<Flight> {
+        self.calls.borrow_mut().try_remove(id.0 as usize).map(|call| call.flight)
+    }
+}

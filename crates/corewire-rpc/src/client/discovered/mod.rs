@@ -1,0 +1,189 @@
+//! A channel whose endpoints come from a registry: connections follow it, and a balancer chooses for each call.
+
+mod calls;
+mod member;
+mod pick;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use corewire_discovery::{
+    Balancer, OutlierConfig, OutlierDetector, Reader, Registry, ServiceKey, Snapshot, SnapshotId, Watch,
+};
+use corewire_runtime::{JoinHandle, WorkerHandle, spawn_local};
+use slab::Slab;
+
+use self::calls::Call;
+pub(super) use self::calls::{FlightId, Verdict};
+use self::member::Member;
+pub(crate) use self::pick::Avoided;
+use super::local::LocalChannel;
+use super::settings::Settings;
+use crate::link::Group;
+
+/// What a discovered channel is made from.
+#[derive(Debug)]
+pub(crate) struct Discovery {
+    pub(crate) registry: Arc<dyn Registry>,
+    pub(crate) key: ServiceKey,
+    pub(crate) watch: Watch,
+    pub(crate) balancer: Box<dyn Balancer>,
+    pub(crate) outliers: Option<OutlierConfig>,
+    /// Connects to each endpoint as soon as it is known.
+    pub(crate) is_eager: bool,
+}
+
+/// The endpoints of a service as a channel uses them, on the channel's worker.
+pub(super) struct Discovered {
+    /// Held so that it goes on following its source.
+    _registry: Arc<dyn Registry>,
+    service: Arc<str>,
+    /// Settings of the connections to an endpoint, but for where it is.
+    settings: Settings,
+    home: WorkerHandle,
+    group: Group,
+    channel: Weak<LocalChannel>,
+    is_eager: bool,
+    /// What times are counted from.
+    origin: Instant,
+    state: RefCell<State>,
+    calls: RefCell<Slab<Call>>,
+    follower: Cell<Option<JoinHandle<()>>>,
+}
+
+struct State {
+    reader: Reader,
+    balancer: Box<dyn Balancer>,
+    outliers: Option<OutlierDetector>,
+    /// All endpoints of the snapshot `members_of`, by instance.
+    members: HashMap<Arc<str>, Rc<Member>>,
+    members_of: Option<SnapshotId>,
+    /// The members at the positions of the snapshot that is picked from; `None`: an address that is none.
+    view: Vec<Option<Rc<Member>>>,
+    view_of: Option<SnapshotId>,
+    /// Endpoints that are gone from the registry and whose last calls go on.
+    draining: Vec<Rc<Member>>,
+    last_member: u64,
+}
+
+impl Discovered {
+    /// A channel that follows a registry; on its worker.
+    pub(super) fn channel(
+        discovery: Discovery,
+        settings: Settings,
+        home: WorkerHandle,
+        group: Group,
+    ) -> Rc<LocalChannel> {
+        let Discovery { registry, key, watch, balancer, outliers, is_eager } = discovery;
+        let channel = LocalChannel::following(settings.clone(), home.clone(), group, |channel| {
+            Rc::new(Self {
+                _registry: registry,
+                service: key.name().clone(),
+                settings,
+                home,
+                group,
+                channel: channel.clone(),
+                is_eager,
+                origin: Instant::now(),
+                state: RefCell::new(State {
+                    reader: key.reader(),
+                    balancer,
+                    outliers: outliers.map(OutlierDetector::new),
+                    members: HashMap::new(),
+                    members_of: None,
+                    view: Vec::new(),
+                    view_of: None,
+                    draining: Vec::new(),
+                    last_member: 0,
+                }),
+                calls: RefCell::default(),
+                follower: Cell::default(),
+            })
+        });
+        if let Some(discovered) = &channel.discovered {
+            let follower = spawn_local(follow(Rc::downgrade(&channel), watch));
+            discovered.follower.set(Some(follower));
+        }
+        channel
+    }
+
+    /// Ends all connections.
+    pub(super) fn close(&self) {
+        if let Some(follower) = self.follower.take() {
+            follower.abort();
+        }
+        let (members, draining) = {
+            let state = &mut *self.state.borrow_mut();
+            state.view.clear();
+            (std::mem::take(&mut state.members), std::mem::take(&mut state.draining))
+        };
+        members.into_values().chain(draining).for_each(|member| member.local.close());
+    }
+
+    fn since_origin(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.origin)
+    }
+
+    /// Makes the members those of the registry now.
+    fn follow_registry(&self) {
+        let state = &mut *self.state.borrow_mut();
+        let snapshot = state.reader.snapshot().clone();
+        self.sync(state, &snapshot);
+    }
+
+    /// Endpoints that are new get a member, those that are gone give it up.
+    #[cold]
+    fn sync(&self, state: &mut State, snapshot: &Snapshot) {
+        if state.members_of == Some(snapshot.id()) {
+            return;
+        }
+        state.members_of = Some(snapshot.id());
+        let mut before = std::mem::take(&mut state.members);
+        state.members.reserve(snapshot.len());
+        for endpoint in snapshot.iter() {
+            let known = before.remove(endpoint.instance());
+            // One that has moved is another one.
+            let (kept, moved) = match known {
+                Some(member) if member.is_at(endpoint) => (Some(member), None),
+                other => (None, other),
+            };
+            state.draining.extend(moved);
+            let member = kept.or_else(|| {
+                state.last_member += 1;
+                let member = Member::new(state.last_member, endpoint, self)?;
+                if self.is_eager {
+                    member.local.connect_all();
+                }
+                Some(Rc::new(member))
+            });
+            if let Some(member) = member {
+                state.members.insert(endpoint.instance().clone(), member);
+            }
+        }
+        state.draining.extend(before.into_values());
+        for member in &state.draining {
+            if !member.local.is_closed() {
+                tracing::debug!(service = %self.service, instance = %member.instance, "endpoint given up");
+                member.local.drain();
+            }
+        }
+        state.draining.retain(|member| member.local.has_connections());
+    }
+}
+
+/// Takes note of the changes of the service, calls or not.
+async fn follow(channel: Weak<LocalChannel>, mut watch: Watch) {
+    while watch.next().await.is_some() {
+        while watch.try_next().is_some() {}
+        let Some(channel) = channel.upgrade() else { return };
+        if let Some(discovered) = &channel.discovered {
+            discovered.follow_registry();
+        }
+        // Calls that wait for an endpoint.
+        channel.wake_all();
+    }
+    // The registry is closed: what was known last is used on.
+}

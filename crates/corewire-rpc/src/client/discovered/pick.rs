@@ -1,0 +1,206 @@
+//! The endpoint for a call.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use corewire_discovery::{Balancer, Flight, Snapshot};
+use smallvec::SmallVec;
+
+use super::member::Member;
+use super::{Discovered, State};
+use crate::link::Link;
+use crate::status::Status;
+
+/// Where a call goes.
+pub(in crate::client) struct Picked {
+    pub(in crate::client) link: Rc<Link>,
+    pub(in crate::client) member: Rc<Member>,
+    pub(super) flight: Flight,
+    pub(super) began: Instant,
+}
+
+/// The endpoints that the attempts of one call went to; of many, the last ones.
+#[derive(Debug, Default)]
+pub(crate) struct Avoided {
+    members: [AtomicU64; 4],
+    count: AtomicUsize,
+}
+
+impl Avoided {
+    pub(in crate::client) fn add(&self, member: u64) {
+        let at = self.count.fetch_add(1, Ordering::Relaxed) % self.members.len();
+        self.members[at].store(member, Ordering::Relaxed);
+    }
+
+    /// Ids begin at 1.
+    fn has(&self, member: u64) -> bool {
+        self.members.iter().any(|avoided| avoided.load(Ordering::Relaxed) == member)
+    }
+}
+
+/// Endpoints that a balancer is asked for before any that is ready will do.
+const PICKS_MAX: usize = 8;
+/// Endpoints that one call has connected to at a time: the second is for the case that the first one hangs.
+const CONNECTING_MAX: usize = 2;
+
+impl Discovered {
+    /// A connection for the next call; `None`: none stands, wait.
+    ///
+    /// # Errors
+    /// None stands, and the call does not wait for one.
+    #[inline]
+    pub(in crate::client) fn pick(
+        &self,
+        key: Option<u64>,
+        avoided: Option<&Avoided>,
+        is_fail_fast: bool,
+    ) -> Result<Option<Picked>, Status> {
+        let began = Instant::now();
+        let state = &mut *self.state.borrow_mut();
+        let State { reader, members_of, .. } = state;
+        let snapshot = reader.snapshot();
+        if *members_of != Some(snapshot.id()) {
+            let snapshot = snapshot.clone();
+            self.sync(state, &snapshot);
+        }
+        let State { reader, balancer, outliers, members, view, view_of, .. } = state;
+        let whole = &**reader.snapshot();
+        let endpoints = match outliers {
+            Some(outliers) => outliers.healthy(whole, self.since_origin(began)),
+            None => whole,
+        };
+        if *view_of != Some(endpoints.id()) {
+            view.clear();
+            view.extend(endpoints.iter().map(|endpoint| members.get(endpoint.instance()).cloned()));
+            *view_of = Some(endpoints.id());
+        }
+        let mut round = Round { balancer: &mut **balancer, endpoints, view, key, avoided };
+        match round.pick() {
+            Some((position, link)) => {
+                let Some(member) = view[position].clone() else { return Ok(None) };
+                let flight = balancer.begin(endpoints, position);
+                Ok(Some(Picked { link, member, flight, began }))
+            }
+            None => match state.last_resort(began) {
+                None if is_fail_fast => self.failure(state).map_or(Ok(None), Err),
+                picked => Ok(picked),
+            },
+        }
+    }
+
+    /// Why no call can be made, if it is known.
+    pub(in crate::client) fn why_not_ready(&self) -> Option<Status> {
+        self.failure(&mut self.state.borrow_mut())
+    }
+
+    /// `None`: a connect that goes on may still succeed.
+    #[cold]
+    fn failure(&self, state: &mut State) -> Option<Status> {
+        if state.members.is_empty() {
+            let service = &self.service;
+            return Some(
+                Status::unavailable(format!("the registry knows no endpoint of {service}")).not_begun(),
+            );
+        }
+        let mut last = None;
+        for member in state.usable() {
+            match member.local.pick(true) {
+                Ok(_) => return None,
+                Err(status) => last = Some(status),
+            }
+        }
+        last
+    }
+}
+
+impl State {
+    /// When no endpoint in use is ready, one that is out of use may be.
+    #[cold]
+    fn last_resort(&mut self, began: Instant) -> Option<Picked> {
+        let ready = |member: &Rc<Member>| {
+            let is_up = member.local.has_connections();
+            let link = if is_up { member.local.pick(false).ok().flatten() } else { None }?;
+            Some(Picked { link, member: member.clone(), flight: Flight::untracked(), began })
+        };
+        self.usable().find_map(ready)
+    }
+
+    /// All endpoints that work may be given to.
+    fn usable(&mut self) -> impl Iterator<Item = &Rc<Member>> {
+        let snapshot = &**self.reader.snapshot();
+        let takes_work = |(position, _): &(usize, _)| snapshot.effective_weight(*position) > 0;
+        let endpoints = snapshot.iter().enumerate().filter(takes_work);
+        endpoints.filter_map(|(_, endpoint)| self.members.get(endpoint.instance()))
+    }
+}
+
+/// One search for an endpoint.
+struct Round<'a> {
+    balancer: &'a mut dyn Balancer,
+    endpoints: &'a Snapshot,
+    view: &'a [Option<Rc<Member>>],
+    key: Option<u64>,
+    avoided: Option<&'a Avoided>,
+}
+
+impl Round<'_> {
+    #[inline]
+    fn pick(&mut self) -> Option<(usize, Rc<Link>)> {
+        let position = self.balancer.pick(self.endpoints, self.key)?;
+        if !self.is_avoided(position)
+            && let Some(link) = self.link(position)
+        {
+            return Some((position, link));
+        }
+        self.pick_other(position)
+    }
+
+    /// The next choices of the balancer, then any that is ready; one that is to be avoided only if there is no other.
+    #[cold]
+    fn pick_other(&mut self, first: usize) -> Option<(usize, Rc<Link>)> {
+        let mut tried: SmallVec<[usize; PICKS_MAX]> = SmallVec::from_iter([first]);
+        let mut connecting = usize::from(self.is_connecting(first));
+        while tried.len() < PICKS_MAX
+            && connecting < CONNECTING_MAX
+            && let Some(position) = self.balancer.pick_avoiding(self.endpoints, self.key, &tried)
+        {
+            if !self.is_avoided(position)
+                && let Some(link) = self.link(position)
+            {
+                return Some((position, link));
+            }
+            connecting += usize::from(self.is_connecting(position));
+            tried.push(position);
+        }
+        let count = self.view.len();
+        let others = || (0..count).map(|step| (first + step) % count);
+        let is_usable = |position: &usize| self.endpoints.effective_weight(*position) > 0;
+        let ready = others().filter(is_usable).filter(|position| !tried.contains(position));
+        let ready = ready.filter(|position| !self.is_avoided(*position));
+        let avoided = others().filter(is_usable).filter(|position| self.is_avoided(*position));
+        ready.chain(avoided).find_map(|position| Some((position, self.standing(position)?)))
+    }
+
+    fn is_connecting(&self, position: usize) -> bool {
+        self.view.get(position).and_then(Option::as_ref).is_some_and(|member| member.local.is_connecting())
+    }
+
+    fn is_avoided(&self, position: usize) -> bool {
+        let Some(avoided) = self.avoided else { return false };
+        self.view.get(position).and_then(Option::as_ref).is_some_and(|member| avoided.has(member.id))
+    }
+
+    /// A connection of the endpoint; begins to make one if there is none.
+    #[inline]
+    fn link(&self, position: usize) -> Option<Rc<Link>> {
+        let member = self.view.get(position)?.as_ref()?;
+        member.local.pick(false).ok().flatten()
+    }
+
+    /// A connection of the endpoint, if one stands.
+    fn standing(&self, position: usize) -> Option<Rc<Link>> {
+        let member = self.view.get(position)?.as_ref()?;
+        if member.local.has_connections() { member.local.pick(false).ok().flatten() } else { None }
+    }
+}

@@ -1,0 +1,45 @@
+//! Calls from other threads that are given up while something of them is under way on the channel's worker.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use corewire::wait;
+use corewire_rpc::{Bytes, Status, Version};
+use futures_lite::future::poll_once;
+use support::{channel, gauged, settles};
+
+/// Runs it on a thread of its own, since what is lost is waited for without end.
+fn within(limit: Duration, work: impl Future<Output = Result<(), Status>> + Send + 'static) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(wait(work)));
+    receiver.recv_timeout(limit).expect("done in time").unwrap();
+}
+
+#[test]
+fn a_stream_that_is_dropped_while_it_is_read_takes_nothing_of_the_stream_after_it() {
+    let (server, gauges) = gauged(|server| server);
+    let channel = channel(&server, Version::V2);
+    let caller = channel.clone();
+    within(Duration::from_secs(20), async move {
+        let channel = caller;
+        for round in 0..2_000_u32 {
+            let (first, mut heard) = channel.stream("StreamBenchService/echo").await?;
+            assert!(poll_once(heard.next()).await.is_none());
+            // Begins in the same turn of the worker as the first one ends, and can get its place.
+            let mut opening = channel.stream("StreamBenchService/echo");
+            assert!(poll_once(&mut opening).await.is_none());
+            drop((heard, first));
+            let (mut say, mut heard) = opening.await?;
+            say.send(Bytes::from(round.to_string())).await?;
+            let next = heard.next().await.transpose()?;
+            assert_eq!(next, Some(Bytes::from(round.to_string())), "round {round}");
+            say.finish().await?;
+            assert!(heard.next().await.is_none());
+        }
+        Ok::<(), Status>(())
+    });
+    assert!(wait(channel.gauges()).is_idle());
+    settles(&gauges, 1);
+}
