@@ -1,4 +1,4 @@
-//! `corewire bench` of calls and streams, as a user runs it: what moves is checked, speed is not.
+//! `corewire bench` of calls, streams and datagrams, as a user runs it: what moves is checked, speed is not.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a panic is a failed test
 
@@ -54,6 +54,22 @@ fn streams_move_what_the_limit_moves_on_both_drivers() {
             // With one frame on its way at a time, all of them are timed and a stream takes 16 times as long.
             assert!(if row["window"] == 1 { times > 8.0 } else { times > 0.0 }, "{row}");
             assert!(row["stream_p99_by_mean"].as_f64().unwrap() > 0.9, "{row}");
+        }
+    }
+}
+
+/// Valid only if no datagram was lost, one way neither.
+#[test]
+fn datagrams_all_arrive_both_ways_and_one_way_on_both_drivers() {
+    for driver in ["auto", "epoll"] {
+        let few =
+            ["udp", "--driver", driver, "--connections", "2", "--size", "32,1024", "--baseline", "report"];
+        let rows = bench(&format!("udp-{driver}"), &few);
+        for workload in ["udp/echo/plain", "udp/echo", "udp/send/plain", "udp/send"] {
+            let of_it: Vec<_> = rows.iter().filter(|row| row["workload"] == workload).collect();
+            assert_eq!(of_it.len(), 2, "{workload}");
+            assert!(of_it.iter().all(|row| row["msgs_per_s"].as_f64().unwrap() > 0.0
+                && row["limit_msgs_per_s"].as_f64().unwrap() > 0.0));
         }
     }
 }

@@ -212,6 +212,9 @@ impl Session {
     /// As [`send`](Self::send).
     #[inline]
     pub fn reply(&self, request: &Frame<'_>, payload: &[u8]) -> Result<(), FrameSendError> {
+        if let Some(connection) = &self.direct {
+            return Ok(connection.send(payload)?);
+        }
         self.inner.send(Head::Given(request.head().reply()), payload)
     }
 

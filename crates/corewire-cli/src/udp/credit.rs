@@ -13,6 +13,9 @@ pub(crate) const WINDOW: u64 = 8 * EVERY;
 /// The same for datagrams that are not joined: the kernel counts some 2.3 KiB for one of 1 KiB.
 pub(crate) const WINDOW_PLAIN: u64 = 4 * EVERY;
 
+/// Looks for losses, 20 ms apart, without a word from the server until what is on its way is given up.
+const LOOKS: u32 = 25;
+
 /// What a server has received from one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Received(u64);
@@ -35,6 +38,8 @@ pub(crate) struct Credit {
     received: u64,
     /// Given up: told late or lost.
     forgotten: u64,
+    /// Looks in a row without a word.
+    silent: u32,
     is_granted: bool,
     is_unpaced: bool,
 }
@@ -45,7 +50,7 @@ impl Credit {
         let all = if is_plain { WINDOW_PLAIN } else { WINDOW };
         // Less would never be told.
         let window = (all / connections.max(1) as u64).max(EVERY);
-        Self { window, sent: 0, received: 0, forgotten: 0, is_granted: false, is_unpaced: false }
+        Self { window, sent: 0, received: 0, forgotten: 0, silent: 0, is_granted: false, is_unpaced: false }
     }
 
     /// Datagrams that may be sent now.
@@ -66,12 +71,18 @@ impl Credit {
         if let Some(count) = payload.last_chunk() {
             self.received = self.received.max(u64::from_le_bytes(*count)).min(self.sent);
             self.is_granted = true;
+            self.silent = 0;
         }
     }
 
-    /// Nothing was told for a while: what is on its way is lost, or late. A server that never tells is sent to without
-    /// a pace.
+    /// Nothing was told since the last look. After [`LOOKS`] of them what is on its way is lost: a server may get no
+    /// processor for a while. A server that never tells is sent to without a pace.
     pub(crate) fn stalled(&mut self) {
+        self.silent += 1;
+        if self.silent < LOOKS {
+            return;
+        }
+        self.silent = 0;
         self.forgotten = self.sent;
         self.is_unpaced |= !self.is_granted && self.sent > 0;
     }
@@ -110,13 +121,15 @@ mod tests {
         let mut credit = Credit::new(true, 1);
         credit.sent(WINDOW_PLAIN);
         credit.told(&1024_u64.to_le_bytes());
+        (1..LOOKS).for_each(|_| credit.stalled());
+        assert_eq!(credit.room(), 1024);
         credit.stalled();
         assert_eq!(credit.room(), WINDOW_PLAIN);
         credit.sent(WINDOW_PLAIN);
         assert_eq!(credit.room(), 0);
         let mut silent = Credit::new(true, 1);
         silent.sent(WINDOW_PLAIN);
-        silent.stalled();
+        (0..LOOKS).for_each(|_| silent.stalled());
         silent.sent(10 * WINDOW_PLAIN);
         assert_eq!(silent.room(), WINDOW_PLAIN);
     }

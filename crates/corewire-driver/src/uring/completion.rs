@@ -1,0 +1,190 @@
+//! What completions mean.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use io_uring::cqueue;
+use rustix::io::Errno;
+use socket2::Socket;
+
+use super::Uring;
+use super::arming::libc_poll;
+use super::operation::Operation;
+use super::state::{ReceivePath, Role};
+use crate::event::{Event, Token};
+use crate::net;
+
+impl Uring {
+    pub(super) fn complete(&mut self, completion: &cqueue::Entry) -> Option<Event> {
+        let more = cqueue::more(completion.flags());
+        let (operation, token) = Operation::from_user_data(completion.user_data())?;
+        if !more {
+            self.in_flight -= 1;
+        }
+        match operation {
+            Operation::Receive => self.received(token, completion, more),
+            Operation::PollIn => self.polled_in(token, completion.result(), more),
+            Operation::PollOut => self.polled_out(token),
+            Operation::Accept => self.accepted(token, completion.result(), more),
+            Operation::Wake => {
+                self.wake_armed = more;
+                self.woken();
+                None
+            }
+            Operation::Cancel => None,
+        }
+    }
+
+    pub(super) fn received(&mut self, token: Token, completion: &cqueue::Entry, more: bool) -> Option<Event> {
+        let result = completion.result();
+        let id = cqueue::buffer_select(completion.flags());
+        self.recycle();
+        self.lent = id;
+        let buffer_size = self.buffer_size;
+        let io = self.table.get_mut(token)?;
+        if !more {
+            io.armed = false;
+            io.cancelling = false;
+        }
+        let event = match (result, id) {
+            (1.., Some(id)) => {
+                let len = result as usize;
+                let data = self.buffers.take(id, len)?;
+                if io.note_chunk(len, buffer_size) && more {
+                    self.disarm(token);
+                }
+                Some(Event::Received { token, data })
+            }
+            (0, _) => {
+                io.ended = true;
+                return Some(Event::ReadClosed { token });
+            }
+            _ => match Errno::from_raw_os_error(-result) {
+                // The ring was empty, or the receive was asked to end: begin anew if it is still wanted.
+                Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN => None,
+                error => {
+                    io.ended = true;
+                    return Some(Event::Failed { token, error: error.into() });
+                }
+            },
+        };
+        if !more {
+            self.rearm(token);
+        }
+        event
+    }
+
+    pub(super) fn polled_in(&mut self, token: Token, mask: i32, more: bool) -> Option<Event> {
+        let io = self.table.get_mut(token)?;
+        // One edge may stand for bytes and the end behind them.
+        io.peer_closed |= mask > 0 && mask as u32 & u32::from(libc_poll::RDHUP) != 0;
+        if !more {
+            io.armed = false;
+            io.cancelling = false;
+        }
+        if io.path == ReceivePath::Direct && !io.paused {
+            // A datagram socket is polled for each datagram: once in the list is enough.
+            let is_listed = std::mem::replace(&mut io.listed, true);
+            if io.role != Role::Datagram || !is_listed {
+                self.readable.push_back(token);
+            }
+        }
+        if !more {
+            self.rearm(token);
+        }
+        None
+    }
+
+    pub(super) fn receive_directly(&mut self, token: Token) -> Option<Event> {
+        let buffer_size = self.buffer_size;
+        let io = self.table.get_mut(token)?;
+        io.listed = false;
+        if io.role == Role::Datagram {
+            return (!io.paused).then_some(Event::DatagramReadable { token });
+        }
+        if io.paused || io.ended || io.path != ReceivePath::Direct {
+            return None;
+        }
+        match self.arena.receive(&io.socket) {
+            Ok(None) => None,
+            Ok(Some((data, _))) if data.is_empty() => {
+                io.ended = true;
+                Some(Event::ReadClosed { token })
+            }
+            Ok(Some((data, filled))) => {
+                if io.note_chunk(data.len(), buffer_size) {
+                    self.disarm(token);
+                    self.rearm(token);
+                } else if filled || io.peer_closed {
+                    self.readable.push_back(token);
+                }
+                Some(Event::Received { token, data })
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.readable.push_back(token);
+                None
+            }
+            Err(error) => {
+                io.ended = true;
+                Some(Event::Failed { token, error })
+            }
+        }
+    }
+
+    pub(super) fn polled_out(&mut self, token: Token) -> Option<Event> {
+        let io = self.table.get_mut(token)?;
+        io.poll_out_armed = false;
+        if io.role == Role::Datagram {
+            return Some(Event::DatagramWritable { token });
+        }
+        if io.role != Role::Connecting {
+            return Some(Event::Writable { token });
+        }
+        if let Err(error) = net::connect_result(&io.socket) {
+            return Some(Event::Failed { token, error });
+        }
+        io.role = Role::Stream;
+        self.rearm(token);
+        Some(Event::Connected { token })
+    }
+
+    pub(super) fn accepted(&mut self, listener: Token, result: i32, more: bool) -> Option<Event> {
+        let socket = (result >= 0).then(|| {
+            // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+            Socket::from(unsafe { OwnedFd::from_raw_fd(result) })
+        });
+        let io = self.table.get_mut(listener)?;
+        if !more {
+            io.armed = false;
+            io.cancelling = false;
+        }
+        if let Some(socket) = socket {
+            if !more {
+                self.rearm(listener);
+            }
+            return Some(Event::Accepted { listener, socket });
+        }
+        let error = io::Error::from_raw_os_error(-result);
+        if Errno::from_raw_os_error(-result) == Errno::CANCELED {
+            // Paused, and perhaps resumed since.
+            self.rearm(listener);
+            return None;
+        }
+        if net::is_passing_accept_error(&error) {
+            self.rearm(listener);
+            return None;
+        }
+        Some(Event::AcceptFailed { listener, error })
+    }
+
+    pub(super) fn woken(&mut self) {
+        let mut count = [0; 8];
+        // Non-blocking: whether it was set or not, it is zero now.
+        let _ = rustix::io::read(&*self.wake_fd, &mut count);
+        if !self.wake_armed
+            && let Err(error) = self.arm_wake()
+        {
+            tracing::error!(%error, "the wake-up of an io_uring driver cannot be armed again");
+        }
+    }
+}

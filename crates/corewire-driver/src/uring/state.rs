@@ -1,0 +1,106 @@
+//! A socket, and how it is received from.
+
+use socket2::Socket;
+
+use super::operation::Operation;
+
+#[derive(Debug)]
+pub(super) struct Io {
+    pub(super) socket: Socket,
+    pub(super) role: Role,
+    pub(super) path: ReceivePath,
+    /// The receive (or the poll for it, or the accept) is in the kernel's hands.
+    pub(super) armed: bool,
+    /// It has been asked to end.
+    pub(super) cancelling: bool,
+    pub(super) paused: bool,
+    pub(super) poll_out_armed: bool,
+    /// Direct path: the peer has closed its half; what is left is to be read to the end.
+    pub(super) peer_closed: bool,
+    /// Datagrams: in the list of sockets that may have some.
+    pub(super) listed: bool,
+    /// The end, or the error that ended it, was reported.
+    pub(super) ended: bool,
+    /// Grows with full buffers, shrinks with others: see [`Io::note_chunk`].
+    pub(super) fullness: u8,
+    pub(super) small_in_a_row: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Listener,
+    Connecting,
+    Stream,
+    Datagram,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReceivePath {
+    /// Multishot receive into the ring's buffers.
+    Buffers,
+    /// Poll, then receive into the shared block.
+    Direct,
+}
+
+impl Io {
+    /// Full buffers, counted with decay, that send a connection to the direct path.
+    const FULL_TO_DIRECT: u8 = 4;
+    /// Receives below a quarter of a buffer, in a row, that send it back.
+    const SMALL_TO_BUFFERS: u8 = 32;
+
+    pub(super) fn new(socket: Socket, role: Role) -> Self {
+        Self {
+            socket,
+            role,
+            path: if role == Role::Datagram { ReceivePath::Direct } else { ReceivePath::Buffers },
+            armed: false,
+            cancelling: false,
+            paused: false,
+            poll_out_armed: false,
+            peer_closed: false,
+            listed: false,
+            ended: false,
+            fullness: 0,
+            small_in_a_row: 0,
+        }
+    }
+
+    /// What is, or would be, in the kernel's hands for the receiving side.
+    pub(super) const fn operation(&self) -> Operation {
+        match (self.role, self.path) {
+            (Role::Listener, _) => Operation::Accept,
+            (_, ReceivePath::Buffers) => Operation::Receive,
+            (_, ReceivePath::Direct) => Operation::PollIn,
+        }
+    }
+
+    /// Chooses the path by what arrives; true when it has just changed.
+    pub(super) fn note_chunk(&mut self, len: usize, buffer_size: usize) -> bool {
+        match self.path {
+            ReceivePath::Buffers if len == buffer_size => {
+                self.fullness += 2;
+                if self.fullness < Self::FULL_TO_DIRECT {
+                    return false;
+                }
+                (self.path, self.small_in_a_row) = (ReceivePath::Direct, 0);
+                true
+            }
+            ReceivePath::Buffers => {
+                self.fullness = self.fullness.saturating_sub(1);
+                false
+            }
+            ReceivePath::Direct if len < buffer_size / 4 => {
+                self.small_in_a_row += 1;
+                if self.small_in_a_row < Self::SMALL_TO_BUFFERS {
+                    return false;
+                }
+                (self.path, self.fullness) = (ReceivePath::Buffers, 0);
+                true
+            }
+            ReceivePath::Direct => {
+                self.small_in_a_row = 0;
+                false
+            }
+        }
+    }
+}
