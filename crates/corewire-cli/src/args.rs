@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::call;
 use crate::discovery::DiscoveryArgs;
-use crate::lists::{Counts, Cpus, count, counts, cpus, duration, receive_buffer};
+use crate::lists::{Counts, Cpus, count, counts, cpus, duration, rate, receive_buffer};
 use crate::moves::{Moves, moves};
 use crate::proxy::ProxyKind;
 use crate::registry::RegistryCommand;
@@ -58,7 +60,8 @@ pub(crate) enum ServeKind {
     Sink,
     /// Send datagrams back: `echo`, but over UDP unless --listen says otherwise
     UdpEcho,
-    /// Count datagrams: `sink`, but over UDP unless --listen says otherwise
+    /// Count datagrams, over UDP unless --listen says otherwise, and tell each peer the count (8 bytes, little-endian) once
+    /// in 1024
     UdpSink,
     /// The services of galay's RPC benchmarks: `BenchEchoService/echo` and `EchoService/echo` in all four modes, and the
     /// stream route `StreamBenchService/echo`; both versions of the protocol
@@ -110,6 +113,36 @@ impl Driver {
     }
 }
 
+/// The threads of a process.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WorkerArgs {
+    /// Worker threads [default: one per core of --cpus, else for serve one per core of the machine, for load 1]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(crate) threads: Option<usize>,
+    /// Cores to bind the workers to, such as 0,2-5 [default: none]
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    pub(crate) cpus: Option<Cpus>,
+    /// The driver
+    #[arg(long, default_value = "auto")]
+    pub(crate) driver: Driver,
+    /// Bytes of the block that each worker receives into, such as 64K [default: the library's, 640K]
+    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
+    pub(crate) receive_buffer: Option<usize>,
+}
+
+impl WorkerArgs {
+    /// The cores to bind to, or none.
+    pub(crate) fn cores(&self) -> Vec<usize> {
+        self.cpus.clone().unwrap_or_default().0
+    }
+
+    /// How many of them a load has.
+    pub(crate) fn of_load(&self, connections: usize) -> usize {
+        let cores = self.cpus.as_ref().map_or(0, |cpus| cpus.0.len());
+        self.threads.unwrap_or(cores.max(1)).min(connections)
+    }
+}
+
 /// Options of `corewire serve`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServeArgs {
@@ -124,18 +157,8 @@ pub(crate) struct ServeArgs {
     /// How connections are cut into frames
     #[arg(long, default_value = "none")]
     pub(crate) codec: CodecKind,
-    /// Worker threads [default: one per core of --cpus, or of the machine]
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) threads: Option<usize>,
-    /// Cores to bind the workers to, such as 0,2-5 [default: none]
-    #[arg(long, value_name = "LIST", value_parser = cpus)]
-    pub(crate) cpus: Option<Cpus>,
-    /// The driver
-    #[arg(long, default_value = "auto")]
-    pub(crate) driver: Driver,
-    /// Bytes of the block that each worker receives into, such as 64K [default: the library's, 640K]
-    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
-    pub(crate) receive_buffer: Option<usize>,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
     /// Most connections at a time [default: what the limit on open files allows]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) connections: Option<usize>,
@@ -160,7 +183,7 @@ pub(crate) enum LoadKind {
     LengthField,
     /// Datagrams, sent again when they come back; what does not come back is counted as lost
     Udp,
-    /// Datagrams one way
+    /// Datagrams one way: at most 8192 more than the server says it has received, if it says so (`serve udp-sink`)
     UdpSend,
     /// RPC calls of `BenchEchoService/echo`; --size is the payload
     Rpc,
@@ -209,17 +232,31 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "URI", default_value = "tcp://127.0.0.1:7777")]
     pub(crate) target: String,
     /// Connections
-    #[arg(long, value_name = "N", default_value = "64", value_parser = count)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = count, visible_alias = "clients")]
     pub(crate) connections: usize,
-    /// Messages in flight per connection (echo, standard, length-field)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
+    /// Messages in flight per connection (echo, standard, length-field, rpc; of a stream its frames); with --rate calls
+    /// that are due wait for their place among them [default: 1, with --rate 256]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        default_value_if("rate", ArgPredicate::IsPresent, "256")
+    )]
+    #[arg(hide_default_value = true, value_parser = count)]
     pub(crate) window: usize,
+    /// Send so many messages a second over all connections, whenever replies come, and measure latencies from the time at
+    /// which each was to be sent (rpc, standard, length-field) [default: as fast as replies come]
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub(crate) rate: Option<u64>,
     /// Bytes of a message on the wire, header included, such as 32 or 64K
     #[arg(long, value_name = "BYTES", default_value = "32", value_parser = count)]
     pub(crate) size: usize,
     /// Stop after this many messages in all; none is warm-up
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "duration")]
     pub(crate) packets: Option<usize>,
+    /// Stop after this many messages of each connection
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["duration", "packets"])]
+    pub(crate) messages: Option<usize>,
     /// Measure for this long, such as 10 or 500ms
     #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
     pub(crate) duration: Duration,
@@ -244,18 +281,8 @@ pub(crate) struct LoadArgs {
     /// The version of the RPC protocol: 1 (galay-rpc) or 2 (rpc, stream)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) wire: u8,
-    /// Worker threads [default: one per core of --cpus, or 1]
-    #[arg(long, value_name = "N", value_parser = count)]
-    pub(crate) threads: Option<usize>,
-    /// Cores to bind the workers to, such as 0,2-5 [default: none]
-    #[arg(long, value_name = "LIST", value_parser = cpus)]
-    pub(crate) cpus: Option<Cpus>,
-    /// The driver
-    #[arg(long, default_value = "auto")]
-    pub(crate) driver: Driver,
-    /// Bytes of the block that each worker receives into, such as 64K [default: the library's, 640K]
-    #[arg(long, value_name = "BYTES", value_parser = receive_buffer)]
-    pub(crate) receive_buffer: Option<usize>,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
     /// Also write the result as a JSON array of one row
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -264,12 +291,23 @@ pub(crate) struct LoadArgs {
     pub(crate) control: bool,
 }
 
+impl LoadArgs {
+    /// Messages of all connections after which to stop.
+    pub(crate) fn packets_in_all(&self) -> Option<usize> {
+        self.packets.or(self.messages.map(|each| each.saturating_mul(self.connections)))
+    }
+}
+
 /// Options of `corewire call`.
+///
+/// A call that fails ends with exit code 1, and its code and message on standard error; responses that came before stand on
+/// standard output.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CallArgs {
     /// The server, such as <tcp://127.0.0.1:7777>; or discover:///Service/method, for one that the registry knows
     pub(crate) uri: String,
     /// What to call, as Service/method
+    #[arg(value_parser = call::method)]
     pub(crate) method: Option<String>,
     /// The registry for discover:///, such as rpc://127.0.0.1:7400, etcd://127.0.0.1:2379/prefix or file:PATH
     #[arg(long, value_name = "URI")]
@@ -277,15 +315,18 @@ pub(crate) struct CallArgs {
     /// A message; modes with several requests take it more than once
     #[arg(long, value_name = "TEXT", conflicts_with = "data_file")]
     pub(crate) data: Vec<String>,
-    /// A file whose content is the message; - is standard input
+    /// A file whose content is the message, 16 MiB at most; - is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) data_file: Option<PathBuf>,
+    /// Write responses as they are, without a line end after each
+    #[arg(long)]
+    pub(crate) raw: bool,
     /// The mode of the call
     #[arg(long, default_value = "unary")]
     pub(crate) mode: CallMode,
     /// Metadata (version 2), as name=value; may be given more than once
-    #[arg(long, value_name = "K=V")]
-    pub(crate) metadata: Vec<String>,
+    #[arg(long, value_name = "K=V", value_parser = call::metadata)]
+    pub(crate) metadata: Vec<(String, String)>,
     /// The time of the call, such as 5 or 500ms [default: 15 s for unary calls]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(crate) deadline: Option<Duration>,
@@ -318,6 +359,8 @@ pub(crate) enum BenchKind {
     /// Registering, discovering and deregistering services, and look-ups beside changes; in this process, or with
     /// --registry in one elsewhere
     Discovery,
+    /// KCP beside TCP over a path that loses and delays: goodput, and latency of messages; many sessions on one port
+    Kcp,
 }
 
 /// Which driver or drivers `corewire bench` measures.
@@ -379,6 +422,10 @@ pub(crate) struct BenchArgs {
     /// Packets that one `send` call carries (receive, send) [default: the rows of the workload]
     #[arg(long, value_name = "LIST", value_parser = counts)]
     pub(crate) batch: Option<Counts>,
+    /// Send so many messages a second over all connections, and measure latencies from the time at which each was to be
+    /// sent; the limit goes as fast as it can (rpc, standard, length-field) [default: as fast as replies come]
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub(crate) rate: Option<u64>,
     /// The driver or drivers
     #[arg(long, default_value = "auto")]
     pub(crate) driver: BenchDriver,
@@ -425,6 +472,7 @@ impl BenchArgs {
             window: None,
             size: None,
             batch: None,
+            rate: None,
             driver: BenchDriver::Auto,
             quick: true,
             duration: None,
@@ -455,6 +503,9 @@ pub(crate) struct LimitServeArgs {
     /// Datagrams one by one
     #[arg(long)]
     pub(crate) no_offload: bool,
+    /// Bytes of a datagram
+    #[arg(long, default_value = "32", value_parser = count)]
+    pub(crate) size: usize,
     /// The core to bind to
     #[arg(long, value_parser = cpus, default_value = "0")]
     pub(crate) cpus: Cpus,

@@ -55,7 +55,7 @@ fn output(arguments: &[&str]) -> String {
 
 fn refusal(arguments: &[&str]) -> String {
     let output = run(arguments);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     String::from_utf8(output.stderr).unwrap()
 }
 

@@ -233,6 +233,110 @@ fn a_full_queue_is_an_error_and_keeps_what_it_has() {
 }
 
 #[test]
+fn shared_bytes_leave_as_datagrams_of_one_size_and_a_shorter_last() {
+    let (peer, to) = socket(&UdpOptions::default());
+    let (sender, _) = socket(&UdpOptions::default());
+    let bytes: bytes::Bytes = (0..100_000_u32).map(|at| at as u8).collect();
+    for joined in [true, false] {
+        let mut out = SendBatch::new(joined);
+        out.push(Some(to), &[b"before"], SendMeta::default()).unwrap();
+        out.push_shared(Some(to), bytes.clone(), 999, SendMeta::default()).unwrap();
+        out.push(Some(to), &[b"after"], SendMeta::default()).unwrap();
+        assert_eq!(out.queued(), 100_011);
+        let flushed = out.flush(&sender);
+        assert_eq!((flushed.datagrams, flushed.bytes, out.queued()), (103, 100_011, 0));
+        let mut expected: Vec<&[u8]> = bytes.chunks(999).collect();
+        expected.insert(0, b"before");
+        expected.push(b"after");
+        let got = receive(&peer, 103);
+        assert!(got.iter().map(|(payload, _)| &payload[..]).eq(expected), "joined: {joined}");
+    }
+    let mut out = SendBatch::new(true);
+    let error = out.push_shared(Some(to), vec![0; 70_000].into(), 66_000, SendMeta::default()).unwrap_err();
+    assert!(matches!(error, UdpError::TooLong { len: 66_000, max: 65_507 }), "{error}");
+    out.set_limit(1000);
+    let error = out.push_shared(Some(to), bytes, 500, SendMeta::default()).unwrap_err();
+    assert!(matches!(error, UdpError::QueueFull { queued: 0, limit: 1000 }), "{error}");
+    assert!(out.is_empty());
+}
+
+#[test]
+fn more_segments_than_an_old_kernel_takes_arrive_all_the_same() {
+    let (peer, to) = socket(&UdpOptions::default());
+    let (sender, _) = socket(&UdpOptions::default());
+    let mut out = SendBatch::new(true);
+    for n in 0..300_u32 {
+        out.push(Some(to), &[&n.to_le_bytes()], SendMeta::default()).unwrap();
+    }
+    assert_eq!(out.flush(&sender).datagrams, 300);
+    let got = receive(&peer, 300);
+    assert!(got.iter().map(|(payload, _)| &payload[..]).eq((0..300_u32).map(u32::to_le_bytes)));
+}
+
+#[test]
+fn a_reply_from_lent_memory_is_not_copied_and_what_is_left_of_it_is() {
+    let (server, to) = socket(&UdpOptions::default());
+    let (client, _) = socket(&UdpOptions::default());
+    let mut batch = RecvBatch::new();
+    for round in 0..20_u8 {
+        let mut ask = SendBatch::new(true);
+        (0..40_u8).for_each(|n| ask.push(Some(to), &[&[round, n]], SendMeta::default()).unwrap());
+        ask.flush(&client);
+        while batch.recv(&server).is_err() {}
+        let mut out = SendBatch::new(true);
+        out.lend(batch.memory().clone());
+        assert!(!out.uses_lent());
+        for (at, datagram) in batch.datagrams().enumerate() {
+            // One of another place and one of several parts between them.
+            let own = [datagram.payload()[0], datagram.payload()[1]];
+            let parts: [&[u8]; 2] = [&own[..1], &own[1..]];
+            match at {
+                7 => out.push(datagram.from(), &[&own], SendMeta::default()).unwrap(),
+                9 => out.push(datagram.from(), &parts, SendMeta::default()).unwrap(),
+                _ => out.push(datagram.from(), &[&[], datagram.payload(), &[]], SendMeta::default()).unwrap(),
+            }
+        }
+        assert!(out.uses_lent() && out.queued() == 80);
+        if round % 2 == 0 {
+            // The memory is received into again before they leave.
+            out.unlend();
+            assert!(!out.uses_lent());
+            client.send_to(&[99; 90], &to.into()).unwrap();
+            let first = batch.memory().as_ptr();
+            while batch.recv(&server).is_err() {}
+            assert_eq!(batch.memory().as_ptr(), first, "nobody holds the memory");
+        }
+        assert_eq!(out.flush(&server).datagrams, 40);
+        let got = receive(&client, 40);
+        assert!(got.iter().map(|(payload, _)| &payload[..]).eq((0..40_u8).map(|n| [round, n])), "{round}");
+    }
+}
+
+#[test]
+fn runs_say_what_their_datagrams_are() {
+    let (peer, to) = socket(&UdpOptions::default());
+    let (sender, from) = socket(&UdpOptions::default());
+    let mut out = SendBatch::new(true);
+    out.push_segments(Some(to), &[7; 1000], 300, SendMeta::default()).unwrap();
+    out.push(Some(to), &[], SendMeta::default()).unwrap();
+    assert_eq!(out.flush(&sender).datagrams, 5);
+    let mut batch = RecvBatch::new();
+    let mut lens = Vec::new();
+    while lens.len() < 5 {
+        if batch.recv(&peer).is_ok() {
+            for run in batch.runs() {
+                assert_eq!((run.from(), run.is_truncated()), (Some(from), false));
+                assert_eq!(run.to_bytes(), run.payload());
+                let each: Vec<_> = run.datagrams().map(|datagram| datagram.payload().len()).collect();
+                assert!(each[..each.len() - 1].iter().all(|len| *len == run.segment_size()));
+                lens.extend(each);
+            }
+        }
+    }
+    assert_eq!(lens, [300, 300, 300, 100, 0]);
+}
+
+#[test]
 fn destination_interface_and_mark_come_with_a_datagram() {
     for here in [HERE, "[::1]:0"] {
         let mut options = UdpOptions::default();

@@ -1,6 +1,8 @@
-//! A datagram path that loses, repeats, delays and reorders by a seed: under virtual time in tests, and on real traffic
-//! in `corewire proxy`.
+//! Paths for datagrams, which lose, repeat, delay and reorder by a seed, and for byte streams, which delay: under virtual
+//! time in tests, and on real traffic in `corewire proxy`.
 #![forbid(unsafe_code)]
 
 pub mod link;
 pub mod rng;
+pub mod stream;
+pub mod udp_proxy;

@@ -21,6 +21,18 @@ pub trait Protocol: 'static {
     /// Bytes arrived; never empty. The block behind them is used again as soon as it is dropped.
     fn on_received(&mut self, connection: &Connection, data: Bytes);
 
+    /// Datagrams arrived on a connection of datagrams: one behind the other, each of `segment_size` bytes (1 at least)
+    /// but the last, which may be shorter. By default [`on_received`](Self::on_received) is called for each.
+    fn on_datagrams(&mut self, connection: &Connection, run: &Bytes, segment_size: usize) {
+        let size = segment_size.max(1);
+        for at in (0..run.len()).step_by(size) {
+            if !connection.is_open() {
+                return;
+            }
+            self.on_received(connection, run.slice(at..run.len().min(at + size)));
+        }
+    }
+
     /// The peer will send nothing more. By default the connection is closed, once what is queued has been sent.
     fn on_read_closed(&mut self, connection: &Connection) {
         connection.close_with(CloseReason::PeerClosed);

@@ -8,7 +8,7 @@ use corewire_runtime::{CloseReason, Connection, Protocol};
 
 use crate::frame::Frame;
 use crate::handler::Handler;
-use crate::reader::{FrameReader, FrameSink};
+use crate::reader::{FrameReader, FrameSink, read_datagram};
 use crate::session::{Session, SessionInner};
 
 /// Decodes what arrives and calls the handler for each frame.
@@ -85,11 +85,18 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
         if inner.is_open() {
             let mut calls = Calls { handler: &mut self.handler, inner, session };
             self.reader.read(&inner.codec, data, &mut calls);
-            if self.reader.pending() > 0 && inner.connection().is_datagram() {
-                // What follows comes in a datagram of its own, or never.
-                let error = self.reader.give_up();
-                self.handler.on_error(session, &error);
+        }
+    }
+
+    #[inline]
+    fn on_datagrams(&mut self, _: &Connection, run: &Bytes, segment_size: usize) {
+        let Some((inner, session)) = &self.session else { return };
+        for datagram in run.chunks(segment_size.max(1)) {
+            if !inner.is_open() {
+                return;
             }
+            let mut calls = Calls { handler: &mut self.handler, inner, session };
+            read_datagram(&inner.codec, datagram, run, &mut calls);
         }
     }
 

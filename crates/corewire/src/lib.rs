@@ -33,6 +33,7 @@ mod datagram;
 mod frame;
 mod framed;
 mod handler;
+pub mod kcp;
 mod object;
 mod reader;
 pub mod server;
@@ -76,4 +77,6 @@ mod pages {
     struct ReadmeZhCn;
     #[doc = include_str!("../../../docs/servers-and-clients.md")]
     struct ServersAndClients;
+    #[doc = include_str!("../../../docs/udp.md")]
+    struct Udp;
 }

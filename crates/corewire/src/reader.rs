@@ -35,13 +35,6 @@ impl FrameReader {
         self.partial.len()
     }
 
-    /// Drops the beginning of a frame whose rest will not come.
-    pub(crate) fn give_up(&mut self) -> DecodeError {
-        let value = self.partial.len() as i128;
-        self.clear();
-        DecodeError::Malformed { what: "the datagram ends in the middle of a frame, of which it has", value }
-    }
-
     /// Hands each frame that ends in `data` to `sink` and keeps the rest. The codec is not borrowed while the sink
     /// runs.
     #[inline]
@@ -152,6 +145,46 @@ impl FrameReader {
         if self.partial.capacity() > Self::KEPT_MAX {
             self.partial = BytesMut::new();
         }
+    }
+}
+
+/// Hands each frame of a datagram, which lies in `block`, to `sink`. An error ends it, and so does a frame that is not
+/// whole: the rest comes in a datagram of its own, or never.
+#[inline]
+pub(crate) fn read_datagram<C: Codec>(
+    codec: &RefCell<C>,
+    datagram: &[u8],
+    block: &Bytes,
+    sink: &mut impl FrameSink,
+) {
+    let mut rest = datagram;
+    let mut is_cut = false;
+    while !rest.is_empty() && !is_cut {
+        let decoded = codec.borrow_mut().decode(rest);
+        match decoded {
+            Ok(Decoded::Frame { head, payload, consumed }) => {
+                let payload = &rest[payload];
+                rest = &rest[consumed..];
+                if !sink.frame(head, payload, block) {
+                    break;
+                }
+            }
+            Ok(Decoded::Skipped { consumed }) => rest = &rest[consumed..],
+            Ok(Decoded::Incomplete { .. }) => is_cut = true,
+            Err(error) => {
+                sink.error(error);
+                break;
+            }
+        }
+    }
+    // A frame that it ends in the midst of is not skipped in the next.
+    let untold = codec.borrow_mut().forget_input();
+    let cut = || DecodeError::Malformed {
+        what: "the datagram ends in the middle of a frame, of which it has",
+        value: rest.len() as i128,
+    };
+    if let Some(error) = untold.or_else(|| is_cut.then(cut)) {
+        sink.error(error);
     }
 }
 

@@ -1,9 +1,10 @@
-//! The figures of the performance reports 000 to 003, for `--baseline report`.
+//! The figures of the performance reports, for `--baseline report`.
 //!
 //! Reports 000 and 002 were made on Windows 10 with an i9-10900K (20 threads), report 001 on Linux with an EPYC 7763
 //! (4 threads); client and server shared the machine. Report 001 does not say how many packets were in flight, so
 //! its figures stand beside every window of the same number of connections. Report 003 was made on macOS with an Apple
-//! M4; its rows are told apart by connections, pipeline depth or window, and payload.
+//! M4; its rows are told apart by connections, pipeline depth or window, and payload. Report 004 (UDP, 100 clients with
+//! 100 messages of 1024 bytes each, Linux) counts what each side sent; at most that many datagrams came back in a second.
 
 /// One figure of a report.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,11 +19,17 @@ pub(crate) struct Figure {
     pub(crate) p99_us: Option<f64>,
 }
 
+/// Bytes of a datagram in report 004.
+const UDP_SIZE: usize = 1024;
+
 /// The historic goal of the reports for one-way 32 B packets, packets per second.
 pub(crate) const HISTORIC_GOAL: f64 = 22_600_000.0;
 
 /// The report's figure for a row; of two reports, or two runs of one, the higher figure.
 pub(crate) fn figure(workload: &str, connections: usize, window: usize, size: usize) -> Option<Figure> {
+    if workload.starts_with("udp/") && size != UDP_SIZE {
+        return None;
+    }
     let of_others =
         FIGURES.iter().filter(|(name, c, _)| (*name, *c) == (workload, connections)).map(|row| row.2);
     let of_calls = REPORT_003
@@ -68,6 +75,8 @@ const FIGURES: &[(&str, usize, Figure)] = &[
     ("echo", 1, full("001", 171_110, 30)),
     ("echo", 1000, full("001", 1_730_403, 2)),
     ("echo", 10_000, full("001", 289_905, 19)),
+    ("udp/echo/plain", 100, rate("004", 1_869)),
+    ("udp/echo", 100, rate("004", 1_869)),
     ("standard/single", 1, full("002", 30_478, 1_216)),
     ("standard/single", 4, full("002", 100_705, 1_216)),
     ("standard/single", 16, full("002", 174_643, 1_216)),
@@ -141,6 +150,8 @@ mod tests {
     fn what_no_report_has_is_none() {
         assert_eq!(figure("receive/batch", 64, 1, 32), None);
         assert_eq!(figure("echo", 64, 1, 32), None);
+        assert_eq!(figure("udp/echo/plain", 100, 1, 32), None);
+        assert_eq!(figure("udp/echo/plain", 100, 1, 1024).unwrap().report, "004");
     }
 
     #[test]

@@ -6,12 +6,14 @@ mod crew;
 mod echo;
 mod flow;
 mod one_way;
+mod open;
 mod rpc;
+mod schedule;
 mod station;
 mod tally;
 
 use crate::args::{CallMode, LoadArgs, LoadKind};
-use crate::bench::{Row, latencies, per, results, write_json};
+use crate::bench::{OpenLoad, Row, latencies, per, results, write_json};
 use crate::conduct::{Length, Timed, by_clock, by_control};
 use crate::failure::Failure;
 use crate::moves::Moves;
@@ -24,12 +26,16 @@ pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     if args.streams > 1 && args.kind != LoadKind::Stream {
         return Err(Failure::Setting("--streams is for load stream; rpc has --window".into()));
     }
+    if args.rate.is_some() && !matches!(args.kind, LoadKind::Rpc | LoadKind::Standard | LoadKind::LengthField)
+    {
+        return Err(Failure::Setting("--rate is for rpc, standard and length-field".into()));
+    }
     system::check_fd_limit(args.connections)?;
     let crew = if args.kind.is_udp() { crate::udp::crew(args)? } else { crew::start(args)? };
     if args.control {
         return by_control(crew).map(|()| true);
     }
-    let length = match args.packets {
+    let length = match args.packets_in_all() {
         Some(_) => Length::Messages,
         None => Length::Clock { warmup: args.warmup, duration: args.duration },
     };
@@ -114,6 +120,8 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
     };
     let msgs_per_s = per(messages, seconds);
     let heap = per((after.heap_bytes - before.heap_bytes) as f64, messages);
+    let datagrams = |bytes: u64| (args.kind == LoadKind::Udp).then(|| bytes.div_ceil(args.size as u64));
+    let totals = report.totals;
     let workload = match (args.kind, args.batch, args.window) {
         (LoadKind::Receive, 1, _) => "receive/single",
         (LoadKind::Receive, ..) => "receive/batch",
@@ -144,10 +152,13 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         client_cpu_ns_per_msg: per((after.cpu_ns - before.cpu_ns) as f64, messages),
         heap_bytes_per_msg: heap,
         client_heap_bytes_per_msg: heap,
-        errors: report.totals.errors,
+        errors: totals.errors,
+        datagrams_sent: datagrams(totals.sent_bytes),
+        datagrams_lost: datagrams(totals.sent_bytes.saturating_sub(totals.recv_bytes)),
         first_error: report.first_error,
         ..Row::default()
     }
+    .with_open(args.rate.map(|rate| OpenLoad { rate, late: after.late - before.late, unsent: report.unsent }))
     .with_fairness(report.fairness)
     .with_latency(Percentiles::over(&[report.latency]), Percentiles::over(&[report.streams]))
 }

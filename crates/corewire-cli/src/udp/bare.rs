@@ -1,6 +1,6 @@
-//! The limit: `recvmmsg` and `sendmmsg`, with or without GRO and GSO, in a bare loop on epoll. No sessions, no queues but
-//! the one of the datagrams at hand.
+//! The limit: a bare loop on epoll around the calls of [`Wire`]. No sessions, no queues, no look at a single datagram.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use corewire::runtime::driver::Socket;
-use corewire::runtime::udp::{RecvBatch, SendBatch, SendMeta, open};
+use corewire::runtime::udp::open;
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::credit::{Credit, Received};
+use super::wire::Wire;
 use super::{STALL_MS, address, any_for, options};
 use crate::args::{LimitLoadArgs, LimitLoadKind, LimitServeArgs};
 use crate::conduct::{Crew, Latency, Phase, Shared, latency};
@@ -22,8 +24,6 @@ use crate::limit::poll::Poll;
 use crate::system;
 
 const WAKE: u64 = u64::MAX;
-/// Datagrams of one way that are handed over in one go.
-const ONE_WAY_RUN: usize = 1024;
 
 /// Serves until standard input says `stop` or ends.
 pub(crate) fn limit_serve(args: &LimitServeArgs) -> Result<(), Failure> {
@@ -50,26 +50,22 @@ fn serve(args: &LimitServeArgs, socket: &Socket, traffic: &Traffic) -> Result<()
     }
     let mut poll = Poll::new()?;
     poll.add(socket, 0, EventFlags::IN)?;
-    let (mut batch, mut out) = (RecvBatch::new(), SendBatch::new(!args.no_offload));
-    let echo = args.kind.is_echo();
+    let mut wire = Wire::new(args.no_offload, args.size);
+    let mut peers: HashMap<SocketAddr, Received> = HashMap::new();
     loop {
         poll.wait()?;
-        while batch.recv(socket).is_ok() {
-            let mut bytes = 0;
-            for datagram in batch.datagrams() {
-                bytes += datagram.payload().len();
-                if echo {
-                    // What does not fit is lost, and counted by the load.
-                    let _ = out.push(datagram.from(), &[datagram.payload()], SendMeta::default());
-                }
-            }
+        while let Some(received) = wire.receive(socket) {
             traffic.recv_calls.add(1);
-            traffic.recv_bytes.add(bytes as u64);
-            let flushed = out.flush(socket);
-            traffic.send_calls.add(flushed.calls as u64);
-            traffic.sent_bytes.add(flushed.bytes as u64);
-            if !batch.is_full() {
-                break;
+            traffic.recv_bytes.add(received.bytes as u64);
+            if args.kind.is_echo() {
+                let sent = wire.send_back(socket, &received);
+                traffic.send_calls.add(sent.calls as u64);
+                traffic.sent_bytes.add(sent.bytes as u64);
+            } else if let Some(from) = received.from
+                && let Some(count) = peers.entry(from).or_default().add(received.datagrams as u64)
+            {
+                // One that is lost is made up for by the next.
+                let _ = socket.send_to(&count, &from.into());
             }
         }
     }
@@ -120,6 +116,8 @@ pub(crate) fn limit_crew(args: &LimitLoadArgs) -> Result<Crew, Failure> {
 struct Client {
     socket: Socket,
     in_flight: usize,
+    /// Of one-way load.
+    credit: Credit,
     has_moved: bool,
     sent_at: Instant,
 }
@@ -140,23 +138,18 @@ fn run(
         let socket = open(any_for(target), &options(args.no_offload)).map_err(Failure::io("cannot bind"))?;
         socket.connect(&target.into()).map_err(Failure::io("cannot connect"))?;
         poll.add(&socket, slot as u64, EventFlags::IN)?;
-        clients.push(Client { socket, in_flight: 0, has_moved: true, sent_at: Instant::now() });
+        let (credit, sent_at) = (Credit::new(args.no_offload, args.connections), Instant::now());
+        clients.push(Client { socket, in_flight: 0, credit, has_moved: true, sent_at });
         shared.connected();
     }
     let mut load = Load {
         window: if args.kind == LimitLoadKind::UdpSend { 0 } else { args.window },
-        payload: vec![b'u'; args.size],
-        batch: RecvBatch::new(),
-        out: SendBatch::new(!args.no_offload),
+        wire: Wire::new(args.no_offload, args.size),
         latency: latency(),
         measurement: 0,
         shared,
     };
-    while load.window == 0 || shared.phase() < Phase::Abort {
-        if load.window == 0 && shared.phase() == Phase::Run {
-            clients.iter_mut().for_each(|client| load.fill(client));
-            continue;
-        }
+    while shared.phase() < Phase::Abort {
         let events = poll.wait()?;
         for at in 0..events {
             match poll.event(at).0 {
@@ -178,10 +171,9 @@ fn run(
 }
 
 struct Load<'a> {
+    /// 0: one way.
     window: usize,
-    payload: Vec<u8>,
-    batch: RecvBatch,
-    out: SendBatch,
+    wire: Wire,
     latency: Latency,
     measurement: u32,
     shared: &'a Shared,
@@ -192,40 +184,38 @@ impl Load<'_> {
         if self.shared.phase() != Phase::Run {
             return;
         }
-        let count = if self.window == 0 { ONE_WAY_RUN } else { self.window - client.in_flight };
+        let count = match self.window {
+            0 => client.credit.room() as usize,
+            window => window - client.in_flight,
+        };
         if self.window == 1 && count == 1 {
             client.sent_at = Instant::now();
         }
-        for _ in 0..count {
-            // The batch is empty at the start: all fit.
-            let _ = self.out.push(None, &[&self.payload], SendMeta::default());
-        }
-        let flushed = self.out.flush(&client.socket);
-        self.out.clear();
+        let sent = self.wire.send(&client.socket, count);
         let traffic = self.shared.traffic(0);
-        traffic.sent_bytes.add(flushed.bytes as u64);
-        traffic.send_calls.add(flushed.calls as u64);
+        traffic.sent_bytes.add(sent.bytes as u64);
+        traffic.send_calls.add(sent.calls as u64);
         match self.window {
-            0 => traffic.messages.add(flushed.datagrams as u64),
-            _ => client.in_flight += flushed.datagrams,
+            0 => {
+                client.credit.sent(sent.datagrams as u64);
+                traffic.messages.add(sent.datagrams as u64);
+            }
+            _ => client.in_flight += sent.datagrams,
         }
     }
 
     fn receive(&mut self, client: &mut Client) {
-        if self.batch.recv(&client.socket).is_err() {
-            return;
+        let Some(received) = self.wire.receive(&client.socket) else { return };
+        client.has_moved = true;
+        if self.window == 0 {
+            client.credit.told(self.wire.last(&received));
+            return self.fill(client);
         }
         let traffic = self.shared.traffic(0);
-        let (mut count, mut bytes) = (0, 0);
-        for datagram in self.batch.datagrams() {
-            count += 1;
-            bytes += datagram.payload().len();
-        }
         traffic.recv_calls.add(1);
-        traffic.recv_bytes.add(bytes as u64);
-        traffic.messages.add(count as u64);
-        client.in_flight = client.in_flight.saturating_sub(count);
-        client.has_moved = true;
+        traffic.recv_bytes.add(received.bytes as u64);
+        traffic.messages.add(received.datagrams as u64);
+        client.in_flight = client.in_flight.saturating_sub(received.datagrams);
         if self.window == 1 && self.shared.phase() == Phase::Run {
             if self.measurement != self.shared.measurement() {
                 self.measurement = self.shared.measurement();
@@ -240,6 +230,7 @@ impl Load<'_> {
     fn look_for_losses(&mut self, client: &mut Client) {
         if !std::mem::take(&mut client.has_moved) {
             client.in_flight = 0;
+            client.credit.stalled();
         }
         self.fill(client);
     }

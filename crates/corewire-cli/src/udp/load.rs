@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use corewire::Bytes;
 use corewire::runtime::Runtime;
-use corewire::runtime::udp::{Datagram, SendMeta, UdpError, UdpOptions, UdpPort, UdpProtocol, open};
+use corewire::runtime::udp::{Datagram, Run, SendMeta, UdpError, UdpOptions, UdpPort, UdpProtocol, open};
 
+use super::credit::Credit;
 use super::{STALL_MS, address, any_for, options};
 use crate::args::{LoadArgs, LoadKind};
 use crate::conduct::{Crew, Latency, Phase, Shared, latency};
@@ -19,6 +21,9 @@ use crate::serve::{driver_kind, driver_name};
 /// Datagrams that a one-way client sends before another has its turn.
 const ONE_WAY_RUN: usize = 1024;
 
+/// Bytes of payload that are handed over in one go.
+const RUN_BYTES: usize = 64 * 1024;
+
 thread_local! {
     static HERE: RefCell<Vec<UdpPort>> = const { RefCell::new(Vec::new()) };
     static LATENCY: Rc<RefCell<Latency>> = Rc::new(RefCell::new(latency()));
@@ -27,9 +32,9 @@ thread_local! {
 /// Opens the clients on their workers.
 pub(crate) fn crew(args: &LoadArgs) -> Result<Crew, Failure> {
     let target = address(&args.target)?;
-    let cpus = args.cpus.clone().unwrap_or_default().0;
-    let workers = args.threads.unwrap_or(cpus.len().max(1)).min(args.connections);
-    let mut builder = Runtime::builder().workers(workers).driver(driver_kind(args.driver)).name("load");
+    let (cpus, workers) = (args.workers.cores(), args.workers.of_load(args.connections));
+    let mut builder =
+        Runtime::builder().workers(workers).driver(driver_kind(args.workers.driver)).name("load");
     if !cpus.is_empty() {
         builder = builder.cpus(cpus);
     }
@@ -43,7 +48,7 @@ pub(crate) fn crew(args: &LoadArgs) -> Result<Crew, Failure> {
     let (waker, counted, ended) = (Arc::clone(&runtime), Arc::clone(&runtime), Arc::clone(&shared));
     Ok(Crew {
         connections: args.connections,
-        driver: driver_name(args.driver),
+        driver: driver_name(args.workers.driver),
         wake: Box::new(move || {
             for worker in 0..workers {
                 // A worker that has stopped needs no waking.
@@ -68,17 +73,21 @@ fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) ->
 
 fn connect(args: &LoadArgs, target: SocketAddr, worker: usize, workers: usize, shared: &Arc<Shared>) {
     let options = options(args.no_offload);
-    let each = args.packets.map(|packets| packets.div_ceil(args.connections) as u64);
+    let each = args.packets_in_all().map(|packets| packets.div_ceil(args.connections) as u64);
+    let run = Bytes::from(vec![b'u'; (RUN_BYTES / args.size.max(1)).max(1) * args.size]);
     for _ in (worker..args.connections).step_by(workers) {
         let client = Client {
             shared: Arc::clone(shared),
             thread: worker,
-            payload: vec![b'u'; args.size].into(),
+            size: args.size,
+            run: run.clone(),
             window: if args.kind == LoadKind::UdpSend { 0 } else { args.window },
             in_flight: 0,
             left: each.unwrap_or(u64::MAX),
             back: each.unwrap_or(u64::MAX),
+            credit: Credit::new(args.no_offload, args.connections),
             has_moved: true,
+            is_watching: false,
             sent_at: Instant::now(),
             measurement: 0,
             latency: LATENCY.with(Rc::clone),
@@ -118,18 +127,22 @@ fn gather(runtime: &Runtime, workers: usize) -> Result<Latency, Failure> {
     Ok(merged)
 }
 
-/// One socket: keeps a window of datagrams in flight, or (window 0) sends without end.
+/// One socket: keeps a window of datagrams in flight, or (window 0) sends what the receiver has credit for.
 struct Client {
     shared: Arc<Shared>,
     thread: usize,
-    payload: Rc<[u8]>,
+    size: usize,
+    /// Datagrams one behind the other.
+    run: Bytes,
     window: usize,
     in_flight: usize,
     /// Datagrams to send, and to count.
     left: u64,
     back: u64,
+    credit: Credit,
     /// Since the last look for losses.
     has_moved: bool,
+    is_watching: bool,
     sent_at: Instant,
     measurement: u32,
     latency: Rc<RefCell<Latency>>,
@@ -142,7 +155,7 @@ impl Client {
         }
         let room = match self.window {
             0 if port.is_blocked() => 0,
-            0 => ONE_WAY_RUN,
+            0 => (self.credit.room() as usize).min(ONE_WAY_RUN),
             window => window - self.in_flight,
         };
         let count = room.min(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -150,26 +163,55 @@ impl Client {
             self.sent_at = Instant::now();
         }
         let mut sent = 0;
-        while sent < count && port.send_parts(None, &[&self.payload], SendMeta::default()).is_ok() {
-            sent += 1;
+        while sent < count {
+            let run = (count - sent).min(self.run.len() / self.size.max(1)).max(1);
+            let bytes = self.run.slice(..run * self.size);
+            if port.send_shared(None, bytes, self.size, SendMeta::default()).is_err() {
+                break;
+            }
+            sent += run;
         }
         self.note_sent(sent);
-        if self.window == 0 && self.left > 0 {
+        if self.window == 0 && sent > 0 && self.left > 0 {
             port.request_flush();
         }
     }
 
     fn note_sent(&mut self, sent: usize) {
         let traffic = self.shared.traffic(self.thread);
-        traffic.sent_bytes.add((sent * self.payload.len()) as u64);
+        traffic.sent_bytes.add((sent * self.size) as u64);
         self.left -= sent as u64;
         if self.window > 0 {
             self.in_flight += sent;
             traffic.in_flight.add(sent as u64);
         } else {
             traffic.messages.add(sent as u64);
+            self.credit.sent(sent as u64);
             self.count_back(sent as u64);
         }
+    }
+
+    fn came(&mut self, payload: &[u8], datagrams: usize) {
+        self.has_moved = true;
+        if self.window == 0 {
+            return self.credit.told(payload);
+        }
+        let traffic = self.shared.traffic(self.thread);
+        traffic.recv_bytes.add(payload.len() as u64);
+        traffic.messages.add(datagrams as u64);
+        // One that was given up as lost may still come.
+        let known = datagrams.min(self.in_flight);
+        self.in_flight -= known;
+        traffic.in_flight.subtract(known as u64);
+        if self.window == 1 && self.shared.phase() == Phase::Run {
+            let mut latency = self.latency.borrow_mut();
+            if self.measurement != self.shared.measurement() {
+                self.measurement = self.shared.measurement();
+                latency.reset();
+            }
+            latency.saturating_record(self.sent_at.elapsed().as_nanos() as u64);
+        }
+        self.count_back(datagrams as u64);
     }
 
     fn count_back(&mut self, count: u64) {
@@ -182,26 +224,12 @@ impl Client {
 }
 
 impl UdpProtocol for Client {
-    #[inline]
     fn on_datagram(&mut self, _: &UdpPort, datagram: &Datagram<'_>) {
-        let traffic = self.shared.traffic(self.thread);
-        traffic.recv_bytes.add(datagram.payload().len() as u64);
-        traffic.messages.add(1);
-        self.has_moved = true;
-        // One that was given up as lost may still come.
-        if self.in_flight > 0 {
-            self.in_flight -= 1;
-            traffic.in_flight.subtract(1);
-        }
-        if self.window == 1 && self.shared.phase() == Phase::Run {
-            let mut latency = self.latency.borrow_mut();
-            if self.measurement != self.shared.measurement() {
-                self.measurement = self.shared.measurement();
-                latency.reset();
-            }
-            latency.saturating_record(self.sent_at.elapsed().as_nanos() as u64);
-        }
-        self.count_back(1);
+        self.came(datagram.payload(), 1);
+    }
+
+    fn on_run(&mut self, _: &UdpPort, run: &Run<'_>) {
+        self.came(run.payload(), run.count());
     }
 
     fn on_batch(&mut self, port: &UdpPort) {
@@ -209,7 +237,7 @@ impl UdpProtocol for Client {
     }
 
     fn on_flush(&mut self, port: &UdpPort) {
-        if self.window > 0 {
+        if !std::mem::replace(&mut self.is_watching, true) {
             port.set_timer(Some(Duration::from_millis(STALL_MS)));
         }
         self.fill(port);
@@ -220,7 +248,11 @@ impl UdpProtocol for Client {
     }
 
     fn on_timer(&mut self, port: &UdpPort) {
-        if !std::mem::take(&mut self.has_moved) && self.in_flight > 0 {
+        let has_moved = std::mem::take(&mut self.has_moved);
+        if !has_moved && self.window == 0 {
+            self.credit.stalled();
+        }
+        if !has_moved && self.in_flight > 0 {
             let lost = std::mem::take(&mut self.in_flight) as u64;
             self.shared.traffic(self.thread).in_flight.subtract(lost);
             self.count_back(lost);

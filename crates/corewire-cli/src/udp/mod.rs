@@ -2,7 +2,10 @@
 
 #[cfg(target_os = "linux")]
 mod bare;
+pub(crate) mod credit;
 mod load;
+#[cfg(target_os = "linux")]
+mod wire;
 
 #[cfg(target_os = "linux")]
 pub(crate) use bare::{limit_crew, limit_serve};

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use socket2::Socket;
+
 /// Something about a datagram, never about the socket: it goes on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,6 +65,18 @@ impl UdpError {
                 _ => Self::Io(error),
             },
         }
+    }
+
+    /// As [`from_io`](Self::from_io), for a socket at hand: an IPv6 socket says of an IPv4 address that its network is
+    /// unreachable.
+    pub fn of_send(socket: &Socket, error: io::Error, len: usize, to: Option<SocketAddr>) -> Self {
+        let is_unreachable = error.kind() == io::ErrorKind::NetworkUnreachable;
+        if let Some(to) = to.filter(|to| is_unreachable && to.is_ipv4())
+            && socket.local_addr().is_ok_and(|address| address.is_ipv6())
+        {
+            return Self::Family { to };
+        }
+        Self::from_io(error, len, to)
     }
 
     /// It tells about an earlier datagram (ICMP): the one at hand was not tried yet.

@@ -27,7 +27,7 @@ mod sender;
 
 pub use error::UdpError;
 pub use options::{BufferSizes, UdpOptions, buffer_sizes, open};
-pub use recv::{Cursor, Datagram, Datagrams, RecvBatch};
+pub use recv::{Cursor, Datagram, Datagrams, RecvBatch, Run};
 pub use send::{Flushed, SendBatch, SendMeta};
 
 use std::net::SocketAddr;

@@ -36,6 +36,9 @@ pub struct RecvBatch {
     metas: Vec<Meta>,
     scratch: Vec<Scratch>,
     headers: Vec<libc::mmsghdr>,
+    /// Messages that the next call asks for, and that the last one asked for.
+    wanted: usize,
+    asked: usize,
     drops: u32,
 }
 
@@ -62,6 +65,8 @@ impl RecvBatch {
     pub const MESSAGES: usize = 32;
     /// The longest message that is received whole by default, in bytes: any datagram, and any run of joined ones.
     pub const MESSAGE_LEN: usize = 65_535;
+    /// Bytes that one call takes, as far as the last one tells: what stays in cache is received into again at once.
+    const HOT_BYTES: usize = 256 * 1024;
     /// Slots do not lie at multiples of a power of two, or their beginnings would all fall into the same few lines
     /// of the cache.
     const STAGGER: usize = 33 * 64;
@@ -81,6 +86,8 @@ impl RecvBatch {
             metas: Vec::with_capacity(messages),
             scratch: Vec::with_capacity(messages),
             headers: Vec::with_capacity(messages),
+            wanted: messages,
+            asked: messages,
             drops: 0,
         };
         batch.memory = batch.new_memory(messages);
@@ -108,7 +115,7 @@ impl RecvBatch {
     }
 
     /// Receives what is there, up to the size of the batch, and says how many messages that was (of joined datagrams
-    /// each is several). What an earlier call received is forgotten.
+    /// each is several). Of long messages fewer are taken at a time, so that their memory stays in cache. What an earlier call received is forgotten.
     ///
     /// # Errors
     /// `WouldBlock` when nothing is there; otherwise what the kernel says, such as an earlier datagram that was refused:
@@ -142,7 +149,8 @@ impl RecvBatch {
             message.msg_controllen = Control::LEN as _;
             message.msg_flags = 0;
         }
-        let count = receive(socket, &mut self.headers)?;
+        self.asked = self.wanted;
+        let count = receive(socket, &mut self.headers[..self.asked])?;
         for (header, scratch) in self.headers[..count].iter().zip(&self.scratch) {
             // SAFETY: the kernel has filled in the first `count` headers.
             let control = unsafe { control::read(&header.msg_hdr) };
@@ -160,12 +168,28 @@ impl RecvBatch {
                 interface: control.interface,
             });
         }
+        let bytes: usize = self.metas.iter().map(|meta| meta.len).sum();
+        let each = bytes.div_ceil(count.max(1)).max(1);
+        self.wanted = (Self::HOT_BYTES / each).clamp(1, self.headers.len());
         Ok(count)
     }
 
     /// The datagrams that the last call received, joined ones one by one.
     pub fn datagrams(&self) -> Datagrams<'_> {
         Datagrams { batch: self, cursor: Cursor::default() }
+    }
+
+    /// What the last call received, joined datagrams in one piece.
+    pub fn runs(&self) -> impl Iterator<Item = Run<'_>> {
+        self.metas.iter().enumerate().map(|(message, meta)| {
+            let begin = message * self.stride();
+            Run { meta, payload: &self.memory[begin..begin + meta.len], memory: &self.memory }
+        })
+    }
+
+    /// The memory that was received into.
+    pub const fn memory(&self) -> &Bytes {
+        &self.memory
     }
 
     /// The datagram at the cursor, which moves on; `None` at the end.
@@ -193,7 +217,7 @@ impl RecvBatch {
 
     /// The last call filled the batch: there may be more.
     pub fn is_full(&self) -> bool {
-        self.metas.len() == self.headers.len()
+        self.metas.len() == self.asked
     }
 }
 
@@ -230,6 +254,65 @@ fn receive(socket: &Socket, headers: &mut [libc::mmsghdr]) -> io::Result<usize> 
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
+    }
+}
+
+/// One message: a datagram, or several of one peer that the kernel has joined (all of one size, but the last may be
+/// shorter).
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    meta: &'a Meta,
+    payload: &'a [u8],
+    memory: &'a Bytes,
+}
+
+impl<'a> Run<'a> {
+    /// Who sent it; `None` if the kernel does not tell.
+    #[inline]
+    pub const fn from(&self) -> Option<SocketAddr> {
+        self.meta.from
+    }
+
+    /// The payloads of all its datagrams, one behind the other.
+    #[inline]
+    pub const fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The length of each datagram but the last; that of the only one.
+    #[inline]
+    pub const fn segment_size(&self) -> usize {
+        if self.meta.segment_size > 0 { self.meta.segment_size } else { self.payload.len() }
+    }
+
+    /// It was longer than the room for it: the rest is lost.
+    pub const fn is_truncated(&self) -> bool {
+        self.meta.full_len > self.meta.len
+    }
+
+    /// How many datagrams it is.
+    #[inline]
+    pub const fn count(&self) -> usize {
+        let size = self.segment_size();
+        // One of no bytes is a datagram too.
+        if size == 0 { 1 } else { self.payload.len().div_ceil(size) }
+    }
+
+    /// Its datagrams one by one.
+    #[inline]
+    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'a>> + use<'a> {
+        let Self { meta, payload, memory } = *self;
+        let size = self.segment_size();
+        (0..self.count()).map(move |at| {
+            let payload = &payload[at * size..payload.len().min((at + 1) * size)];
+            Datagram { meta, payload, memory }
+        })
+    }
+
+    /// The payloads as a handle that can be kept; see [`Datagram::to_bytes`].
+    #[inline]
+    pub fn to_bytes(&self) -> Bytes {
+        self.memory.slice_ref(self.payload)
     }
 }
 

@@ -60,6 +60,17 @@ impl RecvBatch {
         Datagrams { batch: self, cursor: Cursor::default() }
     }
 
+    /// What the last call received; each datagram by itself.
+    pub fn runs(&self) -> impl Iterator<Item = Run<'_>> {
+        self.datagrams().map(Run)
+    }
+
+    /// The memory that was received into: there is none in one piece.
+    pub const fn memory(&self) -> &Bytes {
+        const NONE: &Bytes = &Bytes::new();
+        NONE
+    }
+
     /// The datagram at the cursor, which moves on; `None` at the end.
     pub fn next_at(&self, cursor: &mut Cursor) -> Option<Datagram<'_>> {
         let (from, bytes) = self.received.get(cursor.0)?;
@@ -81,6 +92,47 @@ impl RecvBatch {
 impl Default for RecvBatch {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// One message: a datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a>(Datagram<'a>);
+
+impl<'a> Run<'a> {
+    /// Who sent it; `None` if the kernel does not tell.
+    pub const fn from(&self) -> Option<SocketAddr> {
+        self.0.from
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &'a [u8] {
+        self.0.payload()
+    }
+
+    /// Its length.
+    pub fn segment_size(&self) -> usize {
+        self.payload().len()
+    }
+
+    /// Not told on this system: false.
+    pub const fn is_truncated(&self) -> bool {
+        false
+    }
+
+    /// How many datagrams it is: one.
+    pub const fn count(&self) -> usize {
+        1
+    }
+
+    /// The datagram.
+    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'a>> + use<'a> {
+        std::iter::once(self.0)
+    }
+
+    /// The payload as a handle that can be kept.
+    pub fn to_bytes(&self) -> Bytes {
+        self.0.to_bytes()
     }
 }
 

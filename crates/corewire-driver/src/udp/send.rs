@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use bytes::Bytes;
 use socket2::Socket;
 
 use super::sender::Sender;
@@ -21,6 +22,9 @@ pub struct SendMeta {
 ///
 /// Neighbours of one size and destination are joined (GSO; the last may be shorter); where the kernel refuses that they
 /// are sent one by one, and not joined again.
+///
+/// Payloads are copied, but for those that are given as [`Bytes`] ([`push_shared`](Self::push_shared)) and those that
+/// lie in [lent](Self::lend) memory.
 ///
 /// ```
 /// use corewire_driver::udp::{RecvBatch, SendBatch, SendMeta, UdpOptions, open};
@@ -45,20 +49,36 @@ pub struct SendMeta {
 #[derive(Debug)]
 pub struct SendBatch {
     data: Vec<u8>,
+    /// What is sent without a copy.
+    kept: Vec<Bytes>,
+    lent: Option<Lent>,
     entries: Vec<Entry>,
     /// Entries that have left.
     head: usize,
+    /// Bytes of all entries.
+    queued: usize,
     /// Longer datagrams are not joined; 0: none is.
     joined_max: usize,
+    segments_max: usize,
     limit: usize,
     sender: Sender,
+}
+
+/// Memory whose datagrams are not copied: the last of what is kept.
+#[derive(Debug, Clone, Copy)]
+struct Lent {
+    address: usize,
+    len: usize,
+    kept: usize,
 }
 
 /// One message for the kernel: a datagram, or a run of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub(super) to: Option<SocketAddr>,
-    pub(super) start: usize,
+    /// Where it lies: a place in what is kept, or the batch's own memory.
+    kept: Option<usize>,
+    start: usize,
     pub(super) len: usize,
     /// The size of each datagram but the last.
     pub(super) segment: usize,
@@ -87,8 +107,12 @@ pub struct Flushed {
 }
 
 impl SendBatch {
-    /// The most datagrams in one send: what every kernel with GSO takes.
-    pub const SEGMENTS_MAX: usize = 64;
+    /// The most datagrams in one send. Kernels before 6.11 take 64: that is found out.
+    pub const SEGMENTS_MAX: usize = 128;
+    /// What every kernel with GSO takes.
+    const SEGMENTS_OLD: usize = 64;
+    /// The longest run of datagrams that one send carries: the headers of one packet are counted too.
+    const RUN_MAX: usize = 65_535 - 48;
     /// Bytes that may be queued by default: 16 MiB.
     pub const LIMIT: usize = 16 << 20;
     /// Memory kept once everything has left.
@@ -98,9 +122,13 @@ impl SendBatch {
     pub fn new(segment: bool) -> Self {
         Self {
             data: Vec::new(),
+            kept: Vec::new(),
+            lent: None,
             entries: Vec::new(),
             head: 0,
+            queued: 0,
             joined_max: if segment && Sender::CAN_JOIN { PAYLOAD_MAX_V4 } else { 0 },
+            segments_max: Self::SEGMENTS_MAX,
             limit: Self::LIMIT,
             sender: Sender::default(),
         }
@@ -127,24 +155,123 @@ impl SendBatch {
         if len > max {
             return Err(UdpError::TooLong { len, max });
         }
-        if self.data.len() + len > self.limit {
-            return Err(UdpError::QueueFull { queued: self.data.len(), limit: self.limit });
-        }
-        let start = self.data.len();
-        for part in parts {
-            self.data.extend_from_slice(part);
-        }
+        self.check_room(len)?;
+        let (kept, start) = match self.lent_place(parts, len) {
+            Some((kept, start)) => (Some(kept), start),
+            None => {
+                let start = self.data.len();
+                parts.iter().for_each(|part| self.data.extend_from_slice(part));
+                (None, start)
+            }
+        };
+        self.enqueue(Entry { to, kept, start, len, segment: len, datagrams: 1, closed: len == 0, meta });
+        Ok(())
+    }
+
+    /// Where in the lent memory a datagram lies, if it lies there in one piece.
+    #[inline]
+    fn lent_place(&self, parts: &[&[u8]], len: usize) -> Option<(usize, usize)> {
+        let lent = self.lent?;
+        let sole = parts.iter().find(|part| part.len() == len && len > 0)?;
+        let start = (sole.as_ptr() as usize).checked_sub(lent.address)?;
+        (start + len <= lent.len).then_some((lent.kept, start))
+    }
+
+    #[inline]
+    fn enqueue(&mut self, entry: Entry) {
+        self.queued += entry.len;
+        let (joined_max, segments_max) = (self.joined_max, self.segments_max);
         if self.head < self.entries.len()
             && let Some(last) = self.entries.last_mut()
-            && last.takes(to, len, meta, self.joined_max)
+            && last.takes(&entry, joined_max, segments_max)
         {
-            last.len += len;
+            last.len += entry.len;
             last.datagrams += 1;
-            last.closed = len < last.segment;
-            return Ok(());
+            last.closed = entry.len < last.segment;
+            return;
         }
-        self.entries.push(Entry { to, start, len, segment: len, datagrams: 1, closed: len == 0, meta });
+        self.entries.push(entry);
+    }
+
+    #[inline]
+    fn check_room(&self, len: usize) -> Result<(), UdpError> {
+        if self.queued + len > self.limit {
+            return Err(UdpError::QueueFull { queued: self.queued, limit: self.limit });
+        }
         Ok(())
+    }
+
+    /// Queues `bytes` as datagrams of `segment_size` each (the last may be shorter), without copying them.
+    ///
+    /// # Errors
+    /// [`UdpError::TooLong`] for a segment that no datagram can carry, or [`UdpError::QueueFull`]; nothing was queued.
+    pub fn push_shared(
+        &mut self,
+        to: Option<SocketAddr>,
+        bytes: Bytes,
+        segment_size: usize,
+        meta: SendMeta,
+    ) -> Result<(), UdpError> {
+        let segment = segment_size.max(1).min(bytes.len().max(1));
+        let max = to.map_or(super::PAYLOAD_MAX_V6, payload_max);
+        if segment > max {
+            return Err(UdpError::TooLong { len: segment, max });
+        }
+        self.check_room(bytes.len())?;
+        let in_a_run = match segment <= self.joined_max {
+            true => self.segments_max.min(Self::RUN_MAX / segment).max(1),
+            false => 1,
+        };
+        // Lent memory is the last of what is kept.
+        self.unlend();
+        let kept = self.kept.len();
+        for start in (0..bytes.len()).step_by(in_a_run * segment) {
+            let len = (in_a_run * segment).min(bytes.len() - start);
+            let datagrams = len.div_ceil(segment);
+            let segment = segment.min(len);
+            self.entries.push(Entry {
+                to,
+                kept: Some(kept),
+                start,
+                len,
+                segment,
+                datagrams,
+                closed: true,
+                meta,
+            });
+        }
+        self.queued += bytes.len();
+        self.kept.push(bytes);
+        Ok(())
+    }
+
+    /// Until [`unlend`](Self::unlend), datagrams that lie in this memory are not copied: a reply from the memory that
+    /// the request was received into, such as an echo. The memory is held until they have left.
+    pub fn lend(&mut self, memory: Bytes) {
+        self.unlend();
+        if !memory.is_empty() {
+            let (address, len) = (memory.as_ptr() as usize, memory.len());
+            self.lent = Some(Lent { address, len, kept: self.kept.len() });
+            self.kept.push(memory);
+        }
+    }
+
+    /// Gives lent memory back: what is still queued of it is copied.
+    pub fn unlend(&mut self) {
+        let Some(lent) = self.lent.take() else { return };
+        let Some(memory) = self.kept.pop() else { return };
+        let queued = self.entries[self.head..].iter_mut().filter(|entry| entry.kept == Some(lent.kept));
+        for entry in queued {
+            let start = self.data.len();
+            self.data.extend_from_slice(&memory[entry.start..entry.start + entry.len]);
+            (entry.kept, entry.start) = (None, start);
+        }
+    }
+
+    /// Something that is queued lies in lent memory.
+    pub fn uses_lent(&self) -> bool {
+        let place = self.lent.map(|lent| lent.kept);
+        place.is_some() && self.entries[self.head..].iter().any(|entry| entry.kept == place)
     }
 
     /// Queues `bytes` as datagrams of `segment_size` each (the last may be shorter).
@@ -166,7 +293,7 @@ impl SendBatch {
 
     /// Bytes that are queued.
     pub const fn queued(&self) -> usize {
-        self.data.len()
+        self.queued
     }
 
     /// Nothing is queued.
@@ -188,7 +315,7 @@ impl SendBatch {
         let mut repeated = false;
         while self.head < self.entries.len() {
             flushed.calls += 1;
-            match self.sender.send(socket, &self.data, &self.entries[self.head..]) {
+            match self.sender.send(socket, Memory(&self.data, &self.kept), &self.entries[self.head..]) {
                 Ok(count) => {
                     for entry in &self.entries[self.head..self.head + count] {
                         flushed.datagrams += entry.datagrams;
@@ -207,7 +334,7 @@ impl SendBatch {
                         self.split_head(&error);
                         continue;
                     }
-                    let error = UdpError::from_io(error, entry.len, entry.to);
+                    let error = UdpError::of_send(socket, error, entry.len, entry.to);
                     // The error of an earlier datagram: this one was not tried yet.
                     if !error.is_about_earlier() || std::mem::replace(&mut repeated, true) {
                         flushed.refused += entry.datagrams;
@@ -226,14 +353,26 @@ impl SendBatch {
     #[cold]
     fn split_head(&mut self, error: &io::Error) {
         let entry = self.entries[self.head];
+        if entry.datagrams > Self::SEGMENTS_OLD && error.kind() == io::ErrorKind::InvalidInput {
+            self.segments_max = Self::SEGMENTS_OLD;
+            return self.split_into(Self::SEGMENTS_OLD);
+        }
         // EIO: the device cannot; others: it cannot for this size.
         let no_device = error.raw_os_error() == Some(5);
         self.joined_max = if no_device { 0 } else { self.joined_max.min(entry.segment.saturating_sub(1)) };
         tracing::debug!(%error, size = entry.segment, "the kernel does not join these datagrams");
-        let pieces = (0..entry.datagrams).map(|at| {
-            let start = entry.start + at * entry.segment;
-            let len = entry.segment.min(entry.start + entry.len - start);
-            Entry { start, len, segment: len, datagrams: 1, closed: true, ..entry }
+        self.split_into(1);
+    }
+
+    /// Makes pieces of this many datagrams of the first entry.
+    fn split_into(&mut self, datagrams: usize) {
+        let entry = self.entries[self.head];
+        let step = datagrams * entry.segment;
+        let pieces = (0..entry.len).step_by(step).map(|at| {
+            let len = step.min(entry.len - at);
+            let datagrams = len.div_ceil(entry.segment);
+            let segment = entry.segment.min(len);
+            Entry { start: entry.start + at, len, segment, datagrams, closed: true, ..entry }
         });
         self.entries.splice(self.head..=self.head, pieces);
     }
@@ -241,25 +380,44 @@ impl SendBatch {
     fn reset(&mut self) {
         self.entries.clear();
         self.data.clear();
-        self.head = 0;
+        (self.head, self.queued) = (0, 0);
+        let lent = self.lent.and_then(|_| self.kept.pop());
+        self.kept.clear();
+        if let (Some(memory), Some(lent)) = (lent, &mut self.lent) {
+            lent.kept = 0;
+            self.kept.push(memory);
+        }
         if self.data.capacity() > Self::KEPT_MAX {
             self.data = Vec::new();
         }
     }
 }
 
+/// Where the payloads of entries lie: the batch's own memory, and what is kept.
+#[derive(Clone, Copy)]
+pub(super) struct Memory<'a>(&'a [u8], &'a [Bytes]);
+
 impl Entry {
+    /// The bytes of all its datagrams.
     #[inline]
-    fn takes(&self, to: Option<SocketAddr>, len: usize, meta: SendMeta, joined_max: usize) -> bool {
+    pub(super) fn payload<'a>(&self, Memory(own, kept): Memory<'a>) -> &'a [u8] {
+        let memory = self.kept.map_or(own, |place| &kept[place]);
+        &memory[self.start..self.start + self.len]
+    }
+
+    /// Whether the next datagram can leave with these.
+    #[inline]
+    fn takes(&self, next: &Self, joined_max: usize, segments_max: usize) -> bool {
         !self.closed
             && self.segment <= joined_max
-            && len <= self.segment
-            && len > 0
-            && self.datagrams < SendBatch::SEGMENTS_MAX
-            // The headers of one packet are counted too.
-            && self.len + len <= 65_535 - 48
-            && self.to == to
-            && self.meta == meta
+            && next.len <= self.segment
+            && next.len > 0
+            && self.datagrams < segments_max
+            && self.len + next.len <= SendBatch::RUN_MAX
+            && self.start + self.len == next.start
+            && self.kept == next.kept
+            && self.to == next.to
+            && self.meta == next.meta
     }
 }
 

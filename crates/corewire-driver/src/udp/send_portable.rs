@@ -4,7 +4,7 @@ use std::io;
 
 use socket2::{SockAddr, Socket};
 
-use super::send::Entry;
+use super::send::{Entry, Memory};
 
 #[derive(Debug, Default)]
 pub(super) struct Sender;
@@ -12,9 +12,14 @@ pub(super) struct Sender;
 impl Sender {
     pub(super) const CAN_JOIN: bool = false;
 
-    pub(super) fn send(&mut self, socket: &Socket, data: &[u8], entries: &[Entry]) -> io::Result<usize> {
+    pub(super) fn send(
+        &mut self,
+        socket: &Socket,
+        memory: Memory<'_>,
+        entries: &[Entry],
+    ) -> io::Result<usize> {
         let Some(entry) = entries.first() else { return Ok(0) };
-        let payload = &data[entry.start..entry.start + entry.len];
+        let payload = entry.payload(memory);
         match entry.to {
             Some(to) => socket.send_to(payload, &SockAddr::from(to))?,
             None => socket.send(payload)?,

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use socket2::{SockAddr, Socket};
 
 use super::control::{self, Control, Sent};
-use super::send::Entry;
+use super::send::{Entry, Memory};
 
 /// What one call needs beside the datagrams, kept for the next.
 #[derive(Default)]
@@ -27,15 +27,19 @@ impl Sender {
     const BATCH: usize = 32;
 
     /// Sends the first entries; says how many left.
-    pub(super) fn send(&mut self, socket: &Socket, data: &[u8], entries: &[Entry]) -> io::Result<usize> {
+    pub(super) fn send(
+        &mut self,
+        socket: &Socket,
+        memory: Memory<'_>,
+        entries: &[Entry],
+    ) -> io::Result<usize> {
         let count = entries.len().min(Self::BATCH);
         self.reserve(count);
         for (at, entry) in entries[..count].iter().enumerate() {
-            let payload = &data[entry.start..entry.start + entry.len];
-            self.fill(at, entry, payload);
+            self.fill(at, entry, entry.payload(memory));
         }
         loop {
-            // SAFETY: the headers point to `data` and to the scratch, which live through the call and are only read.
+            // SAFETY: the headers point to `memory` and to the scratch, which live through the call and are only read.
             let sent = unsafe {
                 libc::sendmmsg(
                     socket.as_raw_fd(),

@@ -83,6 +83,11 @@ impl Codec for LineCodec {
     }
 
     #[inline]
+    fn forget_input(&mut self) -> Option<DecodeError> {
+        self.scan.forget()
+    }
+
+    #[inline]
     fn encode(&mut self, _: FrameHead, payload: &[u8], _: &mut Prefix) -> Result<(), EncodeError> {
         if payload.len() > self.rules.frame_limit {
             return Err(EncodeError::TooLong { len: payload.len(), limit: self.rules.frame_limit });

@@ -57,6 +57,13 @@ pub trait Codec: 'static {
     /// make progress when it is called again with the same input.
     fn decode(&mut self, input: &[u8]) -> Result<Decoded, DecodeError>;
 
+    /// The next input is a new beginning, where frames are not continued from one input to the next (datagrams): forgets
+    /// what is remembered of a frame that is not whole or is being skipped. Gives the error that was to be told at its
+    /// end. What is remembered for encoding stays.
+    fn forget_input(&mut self) -> Option<DecodeError> {
+        None
+    }
+
     /// Builds the header for `payload`.
     ///
     /// # Errors

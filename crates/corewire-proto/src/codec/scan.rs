@@ -42,6 +42,12 @@ impl Scan {
         Self { seen: 0, skip: None }
     }
 
+    /// Begins anew; gives the error that was to come at the end of the frame that was being skipped.
+    #[inline]
+    pub(super) fn forget(&mut self) -> Option<DecodeError> {
+        std::mem::replace(self, Self::new()).skip?.then
+    }
+
     /// Cuts the next frame. `find(input, from)` looks for the delimiter that ends first, knowing that none ends
     /// before `from`.
     #[inline]

@@ -48,6 +48,11 @@ impl Codec for Varint32Codec {
     }
 
     #[inline]
+    fn forget_input(&mut self) -> Option<DecodeError> {
+        self.0.forget_input()
+    }
+
+    #[inline]
     fn encode(&mut self, head: FrameHead, payload: &[u8], prefix: &mut Prefix) -> Result<(), EncodeError> {
         self.0.encode(head, payload, prefix)
     }

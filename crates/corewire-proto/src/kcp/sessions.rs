@@ -38,6 +38,9 @@ pub struct SessionsConfig {
     pub unproven_timeout_ms: u64,
     /// A session ends when nothing was received for so long, in milliseconds (default 20 minutes).
     pub idle_timeout_ms: u64,
+    /// How long what a session begun here has sent may stay without any answer at all, in milliseconds (default
+    /// 10,000). Then it ends with [`CloseReason::NoAnswer`].
+    pub answer_timeout_ms: u64,
     /// How long the datagrams of a session that is over are told from those of a new one, in milliseconds
     /// (default 10,000). A peer cannot use the same conversation id again before.
     pub quiet_ms: u64,
@@ -52,6 +55,7 @@ impl Default for SessionsConfig {
             unproven_max: 1024,
             unproven_timeout_ms: 5_000,
             idle_timeout_ms: 20 * 60 * 1000,
+            answer_timeout_ms: 10_000,
             quiet_ms: 10_000,
         }
     }
@@ -122,7 +126,10 @@ struct Session<A> {
     received_at: u64,
     opened_at: u64,
     asked_at: u64,
+    is_own: bool,
     is_proven: bool,
+    /// Since when a peer that was connected to from here owes its first answer.
+    owed_since: Option<u64>,
     is_queued: bool,
     is_readable_told: bool,
     is_end_told: bool,
@@ -315,6 +322,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             if let Some(session) = self.get_mut(id)
                 && let Some(transmit) = session.kcp.poll_transmit(now, out, max_datagrams)
             {
+                if session.is_own && !session.kcp.has_answered() {
+                    session.owed_since.get_or_insert(now);
+                }
                 let address = session.address;
                 // There may be more, but the others come first.
                 self.queue.push_back(id);
@@ -394,7 +404,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             received_at: now,
             opened_at: now,
             asked_at: now,
+            is_own,
             is_proven: is_own,
+            owed_since: None,
             is_queued: false,
             is_readable_told: false,
             is_end_told: false,
@@ -436,6 +448,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             is_news = session.kcp.is_readable() || is_end_news;
             is_news = is_news && !std::mem::replace(&mut session.is_readable_told, is_news);
         }
+        if outcome.is_ok() {
+            session.owed_since = None;
+        }
         let is_proof = !session.is_proven && session.kcp.has_answered();
         session.is_proven |= is_proof;
         self.unproven -= usize::from(is_proof);
@@ -456,9 +471,13 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     /// Ends sessions that have been idle or unproven for too long, asks the unproven ones again, and trims.
     fn check_time_limits(&mut self, now: u64, id: SessionId) {
         let (idle_ms, unproven_ms) = (self.config.idle_timeout_ms, self.config.unproven_timeout_ms);
+        let answer_ms = self.config.answer_timeout_ms;
         let Some(session) = self.get_mut(id) else { return };
         if now >= session.received_at + idle_ms {
             return self.discard(now, id, CloseReason::Idle);
+        }
+        if session.owed_since.is_some_and(|since| now >= since + answer_ms) {
+            return self.discard(now, id, CloseReason::NoAnswer);
         }
         if !session.is_proven {
             if now >= session.opened_at + unproven_ms {
@@ -478,6 +497,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     /// Nothing is to be sent on this session now: sets its timer, or lets it go if it is over.
     fn settle(&mut self, now: u64, id: SessionId) {
         let (idle_ms, unproven_ms) = (self.config.idle_timeout_ms, self.config.unproven_timeout_ms);
+        let answer_ms = self.config.answer_timeout_ms;
         let Some(session) = self.get_mut(id) else { return };
         session.is_queued = false;
         if let State::Closed(reason) = session.kcp.state()
@@ -486,6 +506,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             return self.discard(now, id, reason);
         }
         let mut at = session.received_at + idle_ms;
+        if let Some(since) = session.owed_since {
+            at = at.min(since + answer_ms);
+        }
         if !session.is_proven {
             at = at.min(session.opened_at + unproven_ms).min(session.asked_at + ASK_EVERY_MS);
         }

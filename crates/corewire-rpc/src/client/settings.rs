@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewire::{NetUri, SettingError};
+use corewire::{NetUri, SettingError, kcp};
 use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
 use corewire_runtime::{ConnectionOptions, WorkerHandle};
@@ -35,9 +35,17 @@ impl Default for Retry {
     }
 }
 
+/// One of the servers that answer the same calls.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    pub(super) uri: NetUri,
+    /// With the key that the URI names.
+    pub(super) kcp: kcp::ClientOptions,
+}
+
 #[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) uris: Vec<NetUri>,
+    pub(super) servers: Vec<Server>,
     pub(super) version: Version,
     pub(super) protocol: ProtocolSettings,
     pub(super) pool: usize,
@@ -54,6 +62,7 @@ pub(super) struct Settings {
     pub(super) interceptors: Vec<Arc<dyn ClientInterceptor>>,
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
+    pub(super) kcp: kcp::ClientOptions,
     pub(super) worker: Option<WorkerHandle>,
 }
 
@@ -63,7 +72,7 @@ impl Settings {
         // Its users decide what they send and wait for: holding back replies could stop both sides for good.
         connection.pause_receive_on_backlog = false;
         Self {
-            uris: Vec::new(),
+            servers: Vec::new(),
             version: Version::V2,
             protocol: ProtocolSettings::default(),
             pool: 1,
@@ -79,6 +88,7 @@ impl Settings {
             interceptors: Vec::new(),
             connection,
             stream: StreamOptions::default(),
+            kcp: kcp::ClientOptions::default(),
             worker: None,
         }
     }
@@ -112,7 +122,7 @@ impl Settings {
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("uris", &self.uris)
+            .field("servers", &self.servers)
             .field("version", &self.version)
             .field("pool", &self.pool)
             .finish_non_exhaustive()

@@ -36,6 +36,19 @@ pub trait Carrier: 'static {
     /// Why not.
     fn send(&self, parts: [&[u8]; 3]) -> Result<(), SendError>;
 
+    /// Takes bytes, all or none, unless so many wait already. One look at the queue instead of two, where that is dear.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), or [`SendError::QueueFull`].
+    #[inline]
+    fn send_within(&self, parts: [&[u8]; 3], limit: usize) -> Result<(), SendError> {
+        let queued = self.queued();
+        if queued >= limit {
+            return Err(SendError::QueueFull { queued, limit });
+        }
+        self.send(parts)
+    }
+
     /// Bytes that were taken and have not left.
     fn queued(&self) -> usize;
 
@@ -149,6 +162,20 @@ impl Carried {
         }
     }
 
+    /// Datagrams of one size arrived, the last perhaps shorter, one behind the other: as [`received`](Self::received), but
+    /// in one call.
+    #[inline]
+    pub fn received_run(&self, run: &Bytes, segment_size: usize) {
+        self.last_active.set(self.core.now_ms());
+        if self.is_paused.get() {
+            let count = run.len().div_ceil(segment_size.max(1));
+            return crate::stats::Counters::add(&self.core.counters.datagrams_dropped, count as u64);
+        }
+        if !self.is_closing.get() {
+            self.call(|protocol, connection| protocol.on_datagrams(connection, run, segment_size));
+        }
+    }
+
     /// Something arrived that holds no bytes: the peer lives.
     pub fn touch(&self) {
         self.last_active.set(self.core.now_ms());
@@ -226,16 +253,12 @@ impl Carried {
         if self.is_closing.get() {
             return Err(SendError::Closed);
         }
-        let queued = self.carrier.queued();
-        if queued >= self.options.queue_limit {
-            return Err(SendError::QueueFull { queued, limit: self.options.queue_limit });
-        }
         self.last_active.set(self.core.now_ms());
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let tick = self.core.counters.ticks.get();
         let (last, sent) = self.burst.get();
         self.burst.set((tick, if last == tick { sent + len } else { len }));
-        self.carrier.send(parts)
+        self.carrier.send_within(parts, self.options.queue_limit)
     }
 
     pub(crate) fn poll_send(&self, parts: [&[u8]; 3], context: &Context<'_>) -> Poll<Result<(), SendError>> {

@@ -190,13 +190,21 @@ impl Core {
 
     fn hand_over(self: &Rc<Self>, token: Token, batch: &RecvBatch) {
         let (mut count, mut bytes) = (0, 0);
+        // What is sent back from where it was received is not copied.
+        self.udp.with(token, |sock| sock.out.lend(batch.memory().clone()));
         self.call_udp(token, |protocol, port| {
-            for datagram in batch.datagrams() {
-                count += 1;
-                bytes += datagram.payload().len() as u64;
-                protocol.on_datagram(port, &datagram);
+            for run in batch.runs() {
+                count += run.count() as u64;
+                bytes += run.payload().len() as u64;
+                protocol.on_run(port, &run);
             }
             protocol.on_batch(port);
+        });
+        self.udp.with(token, |sock| {
+            if sock.out.uses_lent() {
+                self.flush_sock(sock);
+            }
+            sock.out.unlend();
         });
         Counters::add(&self.counters.receives, 1);
         Counters::add(&self.counters.datagrams_received, count);

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use corewire_driver::udp::{Datagram, SendMeta, UdpError, UdpOptions};
+use bytes::Bytes;
+use corewire_driver::udp::{Datagram, Run, SendMeta, UdpError, UdpOptions};
 use corewire_driver::{Socket, Token};
 
 use super::part::Use;
@@ -18,6 +19,13 @@ use crate::worker::Core;
 pub trait UdpProtocol: 'static {
     /// A datagram arrived; it is borrowed from the receive memory.
     fn on_datagram(&mut self, port: &UdpPort, datagram: &Datagram<'_>);
+
+    /// A datagram arrived, or several of one peer that the kernel has joined. By default
+    /// [`on_datagram`](Self::on_datagram) is called for each.
+    #[inline]
+    fn on_run(&mut self, port: &UdpPort, run: &Run<'_>) {
+        run.datagrams().for_each(|datagram| self.on_datagram(port, &datagram));
+    }
 
     /// All datagrams of a batch have been handed over; what follows from them together is to be done now.
     fn on_batch(&mut self, port: &UdpPort) {
@@ -53,7 +61,9 @@ pub trait UdpProtocol: 'static {
 /// A handle on a datagram socket that calls a [`UdpProtocol`]. Cheap to clone; outliving the socket it does no harm.
 ///
 /// What is sent is queued; it leaves when much is queued, or at the end of the tick with all else in as few system calls
-/// as the kernel allows. Neighbours of one size and destination are joined.
+/// as the kernel allows. Neighbours of one size and destination are joined. Payloads are copied into the queue, but for
+/// those that [`UdpProtocol::on_datagram`] or [`UdpProtocol::on_run`] sends on from where they were received, and those of
+/// [`send_shared`](Self::send_shared).
 ///
 /// ```
 /// use corewire_runtime::udp::{Datagram, UdpOptions, UdpPort, UdpProtocol, UdpSocket, open};
@@ -151,6 +161,40 @@ impl UdpPort {
         self.core.udp_send(self.token, |out| out.push_segments(to, bytes, segment_size, SendMeta::default()))
     }
 
+    /// Sends `bytes` as datagrams of `segment_size` each (the last may be shorter), without copying them.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to).
+    pub fn send_shared(
+        &self,
+        to: Option<SocketAddr>,
+        bytes: Bytes,
+        segment_size: usize,
+        meta: SendMeta,
+    ) -> Result<(), UdpError> {
+        self.core.udp_send(self.token, |out| out.push_shared(to, bytes, segment_size, meta))
+    }
+
+    /// Sends a datagram made of parts, unless this many bytes are queued already.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to).
+    #[inline]
+    pub fn send_parts_within(
+        &self,
+        to: Option<SocketAddr>,
+        parts: &[&[u8]],
+        queue_limit: usize,
+    ) -> Result<(), UdpError> {
+        self.core.udp_send(self.token, |out| {
+            let queued = out.queued();
+            if queued >= queue_limit {
+                return Err(UdpError::QueueFull { queued, limit: queue_limit });
+            }
+            out.push(to, parts, SendMeta::default())
+        })
+    }
+
     /// Calls [`UdpProtocol::on_flush`] at the end of this tick.
     pub fn request_flush(&self) {
         self.core.udp.request_flush(self.token);
@@ -204,6 +248,12 @@ impl UdpPort {
     /// Datagrams dropped so far because the receive buffer was full, as far as the kernel has told.
     pub fn drops(&self) -> u32 {
         self.core.udp.with(self.token, |sock| sock.drops).unwrap_or(0)
+    }
+
+    /// Counts datagrams that were received and are not handled, in
+    /// [`WorkerStats::datagrams_dropped`](crate::WorkerStats).
+    pub fn count_dropped(&self, datagrams: u64) {
+        crate::stats::Counters::add(&self.core.counters.datagrams_dropped, datagrams);
     }
 
     /// Milliseconds of this worker's clock, which is read once a tick.

@@ -152,11 +152,13 @@ impl UdpSocket {
             return Err(UdpError::TooLong { len: payload.len(), max });
         }
         self.attempt(true, || {
-            let sent = self.with_socket(|socket| match to {
-                Some(to) => socket.send_to(payload, &to.into()),
-                None => socket.send(payload),
-            })?;
-            sent.map(drop).map_err(|error| UdpError::from_io(error, payload.len(), to))
+            self.with_socket(|socket| {
+                let sent = match to {
+                    Some(to) => socket.send_to(payload, &to.into()),
+                    None => socket.send(payload),
+                };
+                sent.map(drop).map_err(|error| UdpError::of_send(socket, error, payload.len(), to))
+            })?
         })
         .await
     }

@@ -92,7 +92,19 @@ impl UdpSocket {
         })
     }
 
-    /// How many routers a multicast datagram may pass; default 1: it stays in this network.
+    /// Whether this machine receives what this socket multicasts.
+    pub fn multicast_loop(&self) -> Result<bool, UdpError> {
+        let v6 = self.is_v6()?;
+        self.option(|socket| if v6 { socket.multicast_loop_v6() } else { socket.multicast_loop_v4() })
+    }
+
+    /// How many routers a multicast datagram may pass.
+    pub fn multicast_ttl(&self) -> Result<u32, UdpError> {
+        let v6 = self.is_v6()?;
+        self.option(|socket| if v6 { socket.multicast_hops_v6() } else { socket.multicast_ttl_v4() })
+    }
+
+    /// How many routers a multicast datagram may pass, 0: it stays on this machine; default 1: it stays in this network.
     pub fn set_multicast_ttl(&self, hops: u32) -> Result<(), UdpError> {
         let v6 = self.is_v6()?;
         self.option(|socket| match v6 {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use corewire_proto::codec::EncodeError;
 use corewire_runtime::{BuildError, SettingError};
 
+use crate::kcp::KeyError;
 use crate::uri::{Scheme, UriError};
 
 /// A client could not connect.
@@ -19,6 +20,9 @@ pub enum ConnectError {
     /// No client for this scheme.
     #[error("a client cannot connect to \"{}\" yet: use tcp, udp, kcp or unix", .0.as_str())]
     Scheme(Scheme),
+    /// The key that the URI names cannot be had.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// The address does not answer; the last one tried, if there are several.
     #[error("cannot connect to {address}: {source}")]
     Refused {

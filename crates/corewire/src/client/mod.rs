@@ -35,6 +35,7 @@ pub use self::settings::Reconnect;
 use self::settings::Settings;
 use crate::frame::Message;
 use crate::handler::{Handler, Ignore};
+use crate::kcp::Key;
 use crate::uri::NetUri;
 
 /// A client to be: what it connects to, how it frames, and its limits. Made by [`NetUri::client`].
@@ -155,6 +156,14 @@ impl<C, H> ClientBuilder<C, H> {
     /// Settings of a KCP conversation; default: [`kcp::Config::turbo`] in stream mode with windows of 1,024 segments.
     pub fn kcp_config(mut self, config: kcp::Config) -> Self {
         self.settings.datagram.kcp = config;
+        self
+    }
+
+    /// Encrypts KCP with a key that the server knows too. It comes before the `key-file` or `key-env` of the URI.
+    /// Default: no encryption. With another key than the server's, calls end after the connect timeout with
+    /// [`CallError::ConnectionLost`].
+    pub fn kcp_key(mut self, key: Key) -> Self {
+        self.settings.datagram.key = Some(key);
         self
     }
 

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use corewire_runtime::udp::{
-    Carried, Carrier, Datagram, SendMeta, UdpError, UdpPort, UdpProtocol, payload_max,
+    Carried, Carrier, Datagram, Run, SendMeta, UdpError, UdpPort, UdpProtocol, payload_max,
 };
 use corewire_runtime::{CloseReason, Connection, ConnectionOptions, Protocol, SendError};
 
+use super::peers::take;
 use super::{DatagramSettings, open_for, send_error};
 
 pub(super) fn connect(
@@ -44,13 +45,16 @@ struct Link {
 }
 
 impl UdpProtocol for Client {
+    fn on_datagram(&mut self, port: &UdpPort, datagram: &Datagram<'_>) {
+        if let Some(session) = self.session() {
+            take(port, &session, &datagram.to_bytes(), datagram.payload().len(), datagram.is_truncated());
+        }
+    }
+
     #[inline]
-    fn on_datagram(&mut self, _: &UdpPort, datagram: &Datagram<'_>) {
-        let Some(session) = self.session() else { return };
-        if datagram.payload().is_empty() {
-            session.touch();
-        } else {
-            session.received(datagram.to_bytes());
+    fn on_run(&mut self, port: &UdpPort, run: &Run<'_>) {
+        if let Some(session) = self.session() {
+            take(port, &session, &run.to_bytes(), run.segment_size(), run.is_truncated());
         }
     }
 
@@ -99,6 +103,16 @@ impl Carrier for Link {
             return Err(SendError::TooLong { len, max });
         }
         self.port.send_parts(None, &parts, SendMeta::default()).map_err(send_error)
+    }
+
+    #[inline]
+    fn send_within(&self, parts: [&[u8]; 3], limit: usize) -> Result<(), SendError> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let max = payload_max(self.peer);
+        if len > max {
+            return Err(SendError::TooLong { len, max });
+        }
+        self.port.send_parts_within(None, &parts, limit).map_err(send_error)
     }
 
     fn queued(&self) -> usize {

@@ -6,8 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use corewire_driver::Socket;
-use corewire_runtime::udp::{Carried, Carrier, Datagram, SendMeta, UdpError, UdpPort, UdpProtocol};
+use corewire_runtime::udp::{Carried, Carrier, Datagram, Run, SendMeta, UdpError, UdpPort, UdpProtocol};
 use corewire_runtime::{CloseReason, SendError};
 
 use super::{DatagramSetup, MakeSession, send_error};
@@ -124,17 +125,27 @@ impl Server {
 }
 
 impl UdpProtocol for Server {
-    #[inline]
     fn on_datagram(&mut self, port: &UdpPort, datagram: &Datagram<'_>) {
         let Some(from) = datagram.from() else { return };
-        let Some(entry) = self.entry(port, from) else { return };
-        if datagram.is_truncated() {
-            tracing::debug!(%from, len = datagram.full_len(), "a truncated datagram was dropped");
-        } else if datagram.payload().is_empty() {
-            entry.session.touch();
-        } else {
-            entry.session.received(datagram.to_bytes());
+        if let Some(entry) = self.entry(port, from) {
+            take(
+                port,
+                &entry.session,
+                &datagram.to_bytes(),
+                datagram.payload().len(),
+                datagram.is_truncated(),
+            );
         }
+    }
+
+    #[inline]
+    fn on_run(&mut self, port: &UdpPort, run: &Run<'_>) {
+        let Some(from) = run.from() else { return };
+        let Some(entry) = self.entry(port, from) else { return port.count_dropped(run.count() as u64) };
+        if run.count() > 1 {
+            entry.is_proven.set(true);
+        }
+        take(port, &entry.session, &run.to_bytes(), run.segment_size(), run.is_truncated());
     }
 
     fn on_batch(&mut self, _: &UdpPort) {
@@ -156,6 +167,19 @@ impl UdpProtocol for Server {
     }
 }
 
+/// Hands datagrams to their session.
+#[inline]
+pub(super) fn take(port: &UdpPort, session: &Carried, run: &Bytes, segment_size: usize, is_truncated: bool) {
+    if is_truncated {
+        port.count_dropped(1);
+        tracing::debug!(len = run.len(), "a truncated datagram was dropped");
+    } else if run.is_empty() {
+        session.touch();
+    } else {
+        session.received_run(run, segment_size);
+    }
+}
+
 impl Carrier for Peer {
     fn port(&self) -> &UdpPort {
         &self.port
@@ -172,6 +196,11 @@ impl Carrier for Peer {
     #[inline]
     fn send(&self, parts: [&[u8]; 3]) -> Result<(), SendError> {
         self.port.send_parts(Some(self.address), &parts, SendMeta::default()).map_err(send_error)
+    }
+
+    #[inline]
+    fn send_within(&self, parts: [&[u8]; 3], limit: usize) -> Result<(), SendError> {
+        self.port.send_parts_within(Some(self.address), &parts, limit).map_err(send_error)
     }
 
     fn queued(&self) -> usize {

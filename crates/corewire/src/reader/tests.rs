@@ -1,4 +1,6 @@
-use corewire_proto::codec::{EncodeError, LengthFieldCodec, LineCodec, Overlong, Prefix, StandardCodec};
+use corewire_proto::codec::{
+    DelimiterCodec, EncodeError, LengthFieldCodec, LineCodec, Overlong, Prefix, StandardCodec, Varint32Codec,
+};
 
 use super::*;
 
@@ -94,4 +96,44 @@ fn a_sink_that_has_enough_gets_no_more() {
         (FrameReader::default(), Collect { stop_after: Some(2), ..Collect::default() });
     reader.read(&RefCell::new(StandardCodec::default()), Bytes::from(wire), &mut sink);
     assert_eq!(sink.frames.len(), 2);
+}
+
+fn read_datagrams<C: Codec>(codec: C, datagrams: &[&[u8]]) -> Collect {
+    let mut sink = Collect::default();
+    let codec = RefCell::new(codec);
+    for datagram in datagrams {
+        let block = Bytes::copy_from_slice(datagram);
+        read_datagram(&codec, &block, &block, &mut sink);
+    }
+    sink
+}
+
+#[test]
+fn a_frame_that_is_skipped_ends_with_its_datagram() {
+    let lengths = |overlong| {
+        LengthFieldCodec::builder().field_width(1).max_frame_length(10).overlong(overlong).build().unwrap()
+    };
+    for overlong in [Overlong::FailFast, Overlong::SkipThenFail] {
+        let cut = [&[200, 1, 2, 3][..], &[2, b'o', b'k']];
+        let read = read_datagrams(lengths(overlong), &cut);
+        assert_eq!((read.frames, read.errors), (vec![b"ok".to_vec()], 1), "{overlong:?}");
+        let cut = [&b"far too long for a line"[..], b"ok\n"];
+        let line = LineCodec::new().frame_limit(10).overlong(overlong);
+        let read = read_datagrams(line, &cut);
+        assert_eq!((read.frames, read.errors), (vec![b"ok".to_vec()], 1), "{overlong:?}");
+        let cut = [&b"far too long for a part"[..], b"ok;"];
+        let delimited = DelimiterCodec::new(b";").unwrap().frame_limit(10).overlong(overlong);
+        let read = read_datagrams(delimited, &cut);
+        assert_eq!((read.frames, read.errors), (vec![b"ok".to_vec()], 1), "{overlong:?}");
+    }
+    let read = read_datagrams(Varint32Codec::with_frame_limit(10).unwrap(), &[&[99, 1], &[2, b'o', b'k']]);
+    assert_eq!((read.frames, read.errors), (vec![b"ok".to_vec()], 1));
+}
+
+#[test]
+fn the_half_of_a_frame_is_told_and_not_continued_by_the_next_datagram() {
+    let halves = [&b"half a li"[..], b"ne\n", b"", b"a\nb\nc"];
+    let read = read_datagrams(LineCodec::new(), &halves);
+    assert_eq!(read.frames, [&b"ne"[..], b"a", b"b"]);
+    assert_eq!(read.errors, 2);
 }

@@ -34,6 +34,7 @@ pub use self::stats::ServerStats;
 pub use self::task::SessionStream;
 use crate::framed::Framed;
 use crate::handler::{Handler, Ignore};
+use crate::kcp::Key;
 
 /// A server to be: what it listens on, how it frames, what it does, and its limits.
 ///
@@ -177,8 +178,9 @@ impl<C, H> NetServer<C, H> {
     }
 
     /// UDP and KCP sessions at the most; default 65,536. When there are so many, a new UDP peer takes the place of one
-    /// that has sent a single datagram; if there is none its datagram is dropped and counted as refused. So a flood of
-    /// forged addresses neither takes memory without end nor drives out peers that talk.
+    /// that has sent a single datagram, the oldest first; if there is none its datagrams are dropped and counted
+    /// (`datagrams_dropped` of the workers' statistics). So a flood of forged addresses neither takes memory without end
+    /// nor drives out peers that talk. The sockets of the workers share the number.
     pub fn max_datagram_sessions(mut self, sessions: usize) -> Self {
         self.settings.datagram.sessions_max = sessions;
         self
@@ -199,6 +201,14 @@ impl<C, H> NetServer<C, H> {
     /// Settings of KCP conversations; default: [`kcp::Config::turbo`] in stream mode with windows of 1,024 segments.
     pub fn kcp_config(mut self, config: kcp::Config) -> Self {
         self.settings.datagram.kcp = config;
+        self
+    }
+
+    /// Encrypts KCP with a key that the clients know too, and drops what was not encrypted with it; the drops are counted
+    /// ([`ServerStats`], `workers.datagrams_dropped`). It comes before the `key-file` or `key-env` of the URI. Default:
+    /// no encryption.
+    pub fn kcp_key(mut self, key: Key) -> Self {
+        self.settings.datagram.key = Some(key);
         self
     }
 
@@ -328,7 +338,7 @@ impl Settings {
     }
 
     fn start_on<P: Protocol>(
-        self,
+        mut self,
         runtime: &Handle,
         make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {

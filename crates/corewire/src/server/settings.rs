@@ -81,7 +81,7 @@ pub(super) struct Settings {
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
     pub(super) datagram: DatagramSettings,
-    /// What is served needs a stream of bytes: no UDP, no KCP.
+    /// What is served needs a stream of bytes: no UDP.
     pub(super) streams_only: bool,
     pub(super) backlog: i32,
     pub(super) stats_line: Option<StatsLine>,
@@ -126,8 +126,8 @@ impl Settings {
         line.map_or(Ok(()), |line| SettingError::if_zero("the period of the statistics line", line.period))
     }
 
-    /// Resolves the address; blocks while a name is looked up.
-    pub(super) fn parse_address(&self) -> Result<Endpoints, ServerError> {
+    /// Resolves the address and reads the key that it names; blocks while a name is looked up.
+    pub(super) fn parse_address(&mut self) -> Result<Endpoints, ServerError> {
         let uri = match &self.address {
             Address::Port(port) => {
                 let any = vec![(Ipv4Addr::UNSPECIFIED, *port).into(), (Ipv6Addr::UNSPECIFIED, *port).into()];
@@ -138,11 +138,12 @@ impl Settings {
             }
             Address::Uri(text) => NetUri::parse(text)?,
         };
+        if let (None, Some(source)) = (&self.datagram.key, uri.key_source()) {
+            self.datagram.key = Some(source.load()?);
+        }
         match (uri.scheme(), uri.host()) {
             (Scheme::Tcp, _) => Ok(Endpoints::Tcp(uri.resolve()?, uri.is_any())),
-            (scheme @ (Scheme::Udp | Scheme::Kcp), _) if self.streams_only => {
-                Err(ServerError::Scheme(scheme))
-            }
+            (Scheme::Udp, _) if self.streams_only => Err(ServerError::Scheme(Scheme::Udp)),
             (Scheme::Udp, _) => Ok(Endpoints::Datagram(DatagramKind::Udp, uri.resolve()?, uri.is_any())),
             (Scheme::Kcp, _) => Ok(Endpoints::Datagram(DatagramKind::Kcp, uri.resolve()?, uri.is_any())),
             (Scheme::Unix, host) => unix_path(host)

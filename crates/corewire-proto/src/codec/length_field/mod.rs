@@ -134,6 +134,11 @@ impl Codec for LengthFieldCodec {
     }
 
     #[inline]
+    fn forget_input(&mut self) -> Option<DecodeError> {
+        self.skip.take()?.then
+    }
+
+    #[inline]
     fn encode(&mut self, _: FrameHead, payload: &[u8], prefix: &mut Prefix) -> Result<(), EncodeError> {
         let Writer { lead, tail, add, max_payload } = self.writer;
         if payload.len() > max_payload {

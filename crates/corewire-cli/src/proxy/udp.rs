@@ -2,27 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
-use corewire::runtime::Runtime;
+use super::share;
+use crate::lists::duration;
+use clap::Args;
 use corewire::runtime::udp::{Datagram, UdpError, UdpOptions, UdpPort, UdpProtocol, open};
 use corewire_link::link::{Link, LinkConfig, LinkStats};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-
-use crate::failure::Failure;
-use crate::lists::duration;
-
-/// What is passed on.
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum ProxyKind {
-    /// Datagrams
-    Udp(UdpProxyArgs),
-}
 
 /// Options of `corewire proxy udp`. Each direction of each client is a path of its own with these properties.
 #[derive(Debug, Clone, Args)]
@@ -60,46 +49,12 @@ pub(crate) struct UdpProxyArgs {
 const CLIENTS_MAX: usize = 10_000;
 const REORDER_BY_US: u64 = 10_000;
 
-/// A share written as `0.1` or `10%`.
-fn share(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.trim().strip_suffix('%') {
-        Some(number) => (number, 0.01),
-        None => (text.trim(), 1.0),
-    };
-    let share =
-        number.trim().parse::<f64>().map_err(|_| format!("{text:?} is not a share such as 10% or 0.1"))?;
-    let share = share * unit;
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(format!("{text:?} is not between 0 and 100%")) }
-}
-
-/// Passes on until a signal.
-pub(crate) fn proxy(kind: &ProxyKind) -> Result<(), Failure> {
-    let ProxyKind::Udp(args) = kind;
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::io("cannot wait for signals"))?;
-    let runtime = Runtime::builder().workers(1).name("proxy").build();
-    let runtime = runtime.map_err(|error| Failure::Library(error.to_string()))?;
-    let args = args.clone();
-    let started = runtime.handle().spawn_on(0, move || async move { start(&args) });
-    let local = started.map_err(|error| Failure::Library(error.to_string()))?.join();
-    let local = local.map_err(|error| Failure::Library(error.to_string()))?;
-    println!("listening on udp://{}", local.map_err(Failure::io("cannot listen"))?);
-    io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
-    let _ = signals.forever().next();
-    let stats = runtime
-        .handle()
-        .spawn_on(0, || async { HERE.with_borrow(|proxy| proxy.as_ref().map(|p| p.stats())) });
-    if let Ok(Ok(Some((up, down)))) = stats.map(|stats| stats.join()) {
-        eprintln!("corewire: to the target: {}", told(&up));
-        eprintln!("corewire: from the target: {}", told(&down));
-    }
-    Ok(())
-}
-
 thread_local! {
     static HERE: RefCell<Option<Rc<Proxy>>> = const { RefCell::new(None) };
 }
 
-fn start(args: &UdpProxyArgs) -> io::Result<SocketAddr> {
+/// Begins to pass on, on the current worker; says where it listens.
+pub(super) fn start(args: &UdpProxyArgs) -> io::Result<SocketAddr> {
     let options = UdpOptions::default();
     let socket = open(args.listen, &options)?;
     let proxy = Rc::new(Proxy {
@@ -112,6 +67,12 @@ fn start(args: &UdpProxyArgs) -> io::Result<SocketAddr> {
     let port = UdpPort::open(socket, &options, Front { proxy: proxy.clone() })?;
     HERE.set(Some(proxy));
     port.local_addr().ok_or_else(|| io::ErrorKind::NotConnected.into())
+}
+
+/// What became of the datagrams so far, a line for each direction.
+pub(super) fn story() -> Option<[String; 2]> {
+    let (up, down) = HERE.with_borrow(|proxy| proxy.as_ref().map(|proxy| proxy.stats()))?;
+    Some([format!("to the target: {}", told(&up)), format!("from the target: {}", told(&down))])
 }
 
 fn config(args: &UdpProxyArgs) -> LinkConfig {
@@ -268,16 +229,9 @@ impl UdpProtocol for Back {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use corewire::runtime::Runtime;
 
-    #[test]
-    fn shares_are_read_as_numbers_and_per_cents() {
-        assert_eq!(share("10%"), Ok(0.1));
-        assert_eq!(share(" 0.25 "), Ok(0.25));
-        for bad in ["", "x", "101%", "-1%", "nan", "2"] {
-            assert!(share(bad).is_err(), "{bad:?}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn datagrams_go_both_ways_but_those_that_are_lost() {
