@@ -380,7 +380,7 @@ impl ChannelBuilder {
     /// Makes the channel. It connects when it is first used.
     ///
     /// # Errors
-    /// A URI or a setting is wrong, the key that it names cannot be read, or no worker can be had.
+    /// A URI or a setting is wrong, the key that the URI names cannot be read, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let Self { mut settings, uris } = self;
         settings.check()?;
