@@ -13,7 +13,7 @@ use crate::rpc_pair::{RpcPair, RpcPeer, Seen};
 ///
 /// What it holds them to: messages arrive once, whole, in order and on their call; a clean end arrives only after all
 /// messages, and only if the peer ended cleanly; failures and cancels arrive only if the peer made them; every call
-/// completes exactly once; at the end, after draining or a sudden death, nothing is left.
+/// completes exactly once; at the end, after draining, a client that stops sending, or a sudden death, nothing is left.
 ///
 /// # Panics
 /// One of these does not hold.
@@ -24,10 +24,10 @@ pub fn rpc_machines(data: &[u8]) {
         sim.step(&mut choices);
         sim.check();
     }
-    if data.len().is_multiple_of(4) {
-        sim.die();
-    } else {
-        sim.drain();
+    match data.len() % 4 {
+        0 => sim.die(),
+        1 => sim.half_close(),
+        _ => sim.drain(),
     }
 }
 
@@ -366,6 +366,21 @@ impl Sim {
             }
             self.peer(side).assert_idle();
         }
+    }
+
+    /// The client stops sending: the server is idle when it has ended what it has open, whatever the client had not.
+    fn half_close(&mut self) {
+        self.deliver(SERVER, usize::MAX);
+        self.pair.server.machine.end_receiving();
+        for (key, len) in std::mem::take(&mut self.held[SERVER]) {
+            let RpcPeer { machine, out, .. } = &mut self.pair.server;
+            machine.release(key, len, out);
+        }
+        self.end_all(SERVER);
+        self.pair.server.assert_idle();
+        self.deliver(CLIENT, usize::MAX);
+        self.pair.client.lose();
+        self.pair.client.assert_idle();
     }
 
     /// Both sides end what they have open, and everything arrives.

@@ -414,6 +414,7 @@ impl ChannelBuilder {
 
     /// Makes the channel with the connections that a registry tells.
     pub(crate) fn follow(self, discovery: Discovery) -> Result<Channel, ConnectError> {
+        self.settings.check()?;
         Self::install(self.settings, |settings, home, group| {
             Discovered::channel(discovery, settings, home, group)
         })
