@@ -1,17 +1,18 @@
 //! How a load run is conducted, whatever makes the load: connect, start, warm up, measure, drain, report.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Command, Dialogue, Snapshot, Traffic};
 use crate::failure::Failure;
 use crate::percentiles::Percentiles;
 pub(crate) use crate::percentiles::{Latency, latency};
+use crate::system::monotonic_ns;
+use crate::trend::Progress;
 
 /// How long the connections may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,12 +40,16 @@ pub(crate) struct Shared {
     measurement: AtomicU32,
     connected: AtomicUsize,
     finished: AtomicUsize,
+    seen_the_end: AtomicUsize,
     errors: AtomicU64,
     first_error: Mutex<Option<String>>,
     traffic: Box<[Traffic]>,
     /// Latencies of whole streams.
     streams: Mutex<Latency>,
     paces: Mutex<Paces>,
+    /// Of an open load: when the last call could be due, and the calls that were due and never sent.
+    stopped_ns: AtomicU64,
+    unsent: AtomicU64,
 }
 
 /// How far streams that ran side by side came.
@@ -62,11 +67,14 @@ impl Shared {
             measurement: AtomicU32::new(0),
             connected: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
+            seen_the_end: AtomicUsize::new(0),
             errors: AtomicU64::new(0),
             first_error: Mutex::new(None),
             traffic: (0..threads).map(|_| Traffic::default()).collect(),
             streams: Mutex::new(latency()),
             paces: Mutex::default(),
+            stopped_ns: AtomicU64::new(u64::MAX),
+            unsent: AtomicU64::new(0),
         }
     }
 
@@ -134,13 +142,35 @@ impl Shared {
         paces.slowest.filter(|_| mean > 0.0).map(|slowest| slowest as f64 / mean)
     }
 
+    /// Adds calls that were due and never sent.
+    pub(crate) fn add_unsent(&self, calls: u64) {
+        self.unsent.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// When sending ended.
+    pub(crate) fn stopped_ns(&self) -> u64 {
+        self.stopped_ns.load(Ordering::Acquire)
+    }
+
     pub(crate) fn set_phase(&self, phase: Phase) {
+        if phase > Phase::Run {
+            self.stopped_ns.fetch_min(monotonic_ns(), Ordering::Release);
+        }
         self.phase.store(phase as u8, Ordering::Release);
     }
 
     /// Forgets the latencies seen so far.
     pub(crate) fn begin_measurement(&self) {
         self.measurement.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Says that one more worker knows that nothing new is to be sent.
+    pub(crate) fn has_seen_the_end(&self) {
+        self.seen_the_end.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn have_seen_the_end(&self) -> usize {
+        self.seen_the_end.load(Ordering::Acquire)
     }
 
     /// What a drain still waits for, over all threads.
@@ -201,6 +231,8 @@ pub(crate) struct LoadReport {
     pub(crate) streams: Percentiles,
     /// Of streams side by side on a connection: the slowest by the mean.
     pub(crate) fairness: Option<f64>,
+    /// Calls of an open load that were due and never sent.
+    pub(crate) unsent: u64,
     /// The story of the first fault.
     pub(crate) first_error: Option<String>,
 }
@@ -291,27 +323,20 @@ fn await_connections(crew: &Crew) -> Result<(), Failure> {
 fn watch(crew: &Crew, window: Option<Duration>) {
     const STEP: Duration = Duration::from_millis(20);
     let begun = Instant::now();
-    let bar = window.filter(|w| *w > Duration::from_secs(2) && std::io::stderr().is_terminal()).map(|w| {
-        ProgressBar::new(w.as_millis() as u64).with_style(
-            ProgressStyle::with_template("{bar:40} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
-        )
-    });
+    let mut progress = Progress::new(window);
     loop {
         let left = window.map(|w| w.saturating_sub(begun.elapsed()));
         let finished = crew.shared.finished.load(Ordering::Acquire) >= crew.connections;
+        if progress.is_shown() {
+            progress.take(begun.elapsed(), &crew.snapshot());
+        }
         if left.is_some_and(|left| left.is_zero()) || finished || (crew.ended)() {
             break;
-        }
-        if let Some(bar) = &bar {
-            bar.set_position(begun.elapsed().as_millis() as u64);
-            bar.set_message(format!("{} messages", crew.snapshot().messages));
         }
         let step = if window.is_none() { Duration::from_millis(1) } else { STEP };
         std::thread::sleep(left.map_or(step, |left| left.min(step)));
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    progress.finish();
 }
 
 fn drain(crew: Crew) -> Result<LoadReport, Failure> {
@@ -329,6 +354,7 @@ fn drain(crew: Crew) -> Result<LoadReport, Failure> {
         latency: Percentiles::of(&latency),
         streams,
         fairness: crew.shared.fairness(),
+        unsent: crew.shared.unsent.load(Ordering::Relaxed),
         first_error: crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take(),
     })
 }

@@ -35,6 +35,8 @@ pub(crate) struct Snapshot {
     pub(crate) sent_bytes: u64,
     /// Messages completed (load), or frames handled (server).
     pub(crate) messages: u64,
+    /// Calls of an open load that were sent late.
+    pub(crate) late: u64,
     /// Faults seen.
     pub(crate) errors: u64,
     /// Connections open now.
@@ -90,6 +92,7 @@ pub(crate) struct Traffic {
     pub(crate) sent_bytes: Count,
     pub(crate) messages: Count,
     pub(crate) sessions: Count,
+    pub(crate) late: Count,
     /// Messages or tasks that a drain waits for; not part of a snapshot.
     pub(crate) in_flight: Count,
 }
@@ -103,6 +106,7 @@ impl Traffic {
         snapshot.sent_bytes += self.sent_bytes.value();
         snapshot.messages += self.messages.value();
         snapshot.sessions += self.sessions.value();
+        snapshot.late += self.late.value();
     }
 }
 

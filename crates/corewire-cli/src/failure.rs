@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-/// Why a command ended without a result; the message goes to standard error and the exit code is 1.
+/// Why a command ended without a result; the message goes to standard error, and the exit code is 1 unless said.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Failure {
@@ -39,6 +39,9 @@ pub(crate) enum Failure {
     /// A setting that cannot work with the others.
     #[error("{0}")]
     Setting(String),
+    /// The command line asks for what there is not; the exit code is 2.
+    #[error("{0}")]
+    Usage(String),
     /// A child process died or said something that was not expected.
     #[error("the {role} process {what}{stderr}")]
     Child {

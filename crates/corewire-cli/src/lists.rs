@@ -45,6 +45,20 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// For clap: messages a second, perhaps with a `k` or `M` (1,000 and 1,000,000); 1 to 1,000,000,000.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    let value = digits.parse::<u64>().ok().and_then(|value| value.checked_mul(unit));
+    value
+        .filter(|rate| (1..=1_000_000_000).contains(rate))
+        .ok_or_else(|| format!("{text:?} is not a rate such as 500 or 20k, 1 to 1000M a second"))
+}
+
 /// For clap: reads [`Cpus`].
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     let mut cpus = Vec::new();
@@ -101,6 +115,17 @@ mod tests {
     fn counts_refuse_nothing_zero_words_and_overflow() {
         for bad in ["", "0", "1,,2", "-3", "ten", "K", "99999999999999999999", "18446744073709551615K"] {
             assert!(counts(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn rates_are_decimal_and_have_bounds() {
+        assert_eq!(
+            ["7", "20k", "3M", "1000M"].map(|text| rate(text).unwrap()),
+            [7, 20_000, 3_000_000, 1_000_000_000]
+        );
+        for bad in ["", "0", "k", "-1", "1.5k", "1001M", "18446744073709551615k"] {
+            assert!(rate(bad).is_err(), "{bad:?}");
         }
     }
 

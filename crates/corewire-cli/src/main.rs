@@ -9,6 +9,7 @@ mod control;
 mod discovery;
 mod failure;
 mod heap;
+mod kcp;
 #[cfg_attr(not(target_os = "linux"), path = "limit_elsewhere.rs")]
 mod limit;
 mod lists;
@@ -20,6 +21,7 @@ mod proxy;
 mod registry;
 mod serve;
 mod system;
+mod trend;
 mod udp;
 
 use std::process::ExitCode;
@@ -40,7 +42,10 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
             eprintln!("corewire: {failure}");
-            ExitCode::FAILURE
+            match failure {
+                Failure::Usage(_) => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -50,6 +55,7 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
     match command {
         None => bench::bench(&BenchArgs::quick_suite()),
         Some(Command::Bench(args)) if args.kind == BenchKind::Discovery => discovery::bench(&args),
+        Some(Command::Bench(args)) if args.kind == BenchKind::Kcp => kcp::bench(&args),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Registry(command)) => registry::run(&command).map(|()| true),
         Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),

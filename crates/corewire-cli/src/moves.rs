@@ -33,6 +33,7 @@ pub(crate) struct Moves {
     messages: u64,
 }
 
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the limit is there on Linux only"))]
 impl Moves {
     /// Messages without end.
     pub(crate) const fn endless(there: u64, back: u64) -> Self {

@@ -14,6 +14,11 @@ pub(crate) fn process_cpu_ns() -> u64 {
     nanoseconds(ClockId::ProcessCPUTime)
 }
 
+/// CPU time used by the calling thread, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
 /// The monotonic clock in nanoseconds; the same in every process of a machine.
 pub(crate) fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)

@@ -27,7 +27,7 @@ fn bench(name: &str, arguments: &[&str]) -> Vec<Value> {
 #[test]
 fn calls_of_every_mode_move_what_the_limit_moves_on_both_drivers() {
     for driver in ["auto", "epoll"] {
-        let sizes = ["rpc", "--driver", driver, "--connections", "3", "--window", "2", "--size", "1,47"];
+        let sizes = ["rpc", "--driver", driver, "--connections", "3", "--window", "2", "--size", "47"];
         let rows = bench(&format!("rpc-{driver}"), &sizes);
         for workload in ["rpc/unary", "rpc/client-stream", "rpc/server-stream", "rpc/bidi", "rpc2/unary"] {
             assert!(rows.iter().any(|row| row["workload"] == workload), "{workload}");
@@ -43,11 +43,11 @@ fn calls_of_every_mode_move_what_the_limit_moves_on_both_drivers() {
 
 #[test]
 fn streams_move_what_the_limit_moves_on_both_drivers() {
-    for driver in ["auto", "epoll"] {
-        let windows = ["stream", "--driver", driver, "--connections", "1", "--window", "1,16"];
+    for (driver, window) in [("auto", "1"), ("epoll", "16")] {
+        let windows = ["stream", "--driver", driver, "--connections", "1", "--window", window];
         let rows = bench(&format!("stream-{driver}"), &windows);
         let is_of_many = |row: &&Value| row["workload"].as_str().unwrap().ends_with("/many");
-        assert_eq!((rows.len(), rows.iter().filter(is_of_many).count()), (8, 4), "{rows:?}");
+        assert_eq!((rows.len(), rows.iter().filter(is_of_many).count()), (4, 2), "{rows:?}");
         for row in rows.iter().filter(|row| !is_of_many(row)) {
             let (frame, stream) = (&row["mean_us"], &row["stream_latency"]["mean_us"]);
             let times = stream.as_f64().unwrap() / frame.as_f64().unwrap();

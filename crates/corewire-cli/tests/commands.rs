@@ -143,6 +143,24 @@ fn datagrams_of_the_report_all_come_back() {
 }
 
 #[test]
+fn an_open_load_sends_at_its_rate_on_each_driver() {
+    for driver in ["auto", "epoll"] {
+        for (kind, serve, mode) in [
+            ("rpc", &["rpc", "--driver", driver][..], "unary"),
+            ("rpc", &["rpc", "--driver", driver], "bidi"),
+            ("length-field", &["echo", "--codec", "length-field", "--driver", driver], "unary"),
+        ] {
+            let load = ["--connections", "3", "--rate", "25k", "--packets", "5000", "--driver", driver];
+            let load = [&[kind, "--mode", mode], &load[..]].concat();
+            let row = row(&format!("rate-{kind}-{mode}-{driver}"), serve, &load);
+            // The last of 5,000 calls is due after 0.2 s.
+            assert!(row["duration_s"].as_f64().unwrap() > 0.199, "{row}");
+            assert_eq!((&row["open"]["rate"], &row["open"]["unsent"]), (&25_000.into(), &0.into()));
+        }
+    }
+}
+
+#[test]
 fn datagrams_one_way_are_counted_to_the_last() {
     row("udp-send", &["udp-sink"], &["udp-send", "--connections", "2", "--packets", "5000"]);
 }
@@ -176,6 +194,63 @@ fn datagrams_that_a_proxy_loses_are_counted_as_lost() {
     // 0.8² come back.
     assert!((40..110).contains(&lost), "{lost} of 200 at 20 % each way");
     assert!(text(&output.stdout).contains(&format!("{lost} did not come back")), "{}", text(&output.stdout));
+}
+
+#[test]
+fn what_is_due_while_the_server_stalls_is_late_and_tells_how_long_it_took() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut packet = [0; 32];
+        for number in 0.. {
+            if peer.read_exact(&mut packet).is_err() {
+                break;
+            }
+            if number == 50 {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+            packet[0] |= 0x80;
+            std::io::Write::write_all(&mut peer, &packet).unwrap();
+        }
+    });
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stall.json");
+    let arguments =
+        ["--connections", "1", "--window", "4", "--rate", "1k", "--packets", "300", "--target", &uri];
+    let output = load(&[&["standard", "--json", json.to_str().unwrap()], &arguments[..]].concat());
+    server.join().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let rows: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    // Of some 200 calls that are due meanwhile, the window takes 4; a closed load would have seen 4 slow calls.
+    assert!(rows[0]["open"]["late"].as_u64().unwrap() > 150, "{rows}");
+    assert!(rows[0]["p90_us"].as_f64().unwrap() > 100_000.0, "{rows}");
+    assert!(rows[0]["max_us"].as_f64().unwrap() > 190_000.0, "{rows}");
+}
+
+#[test]
+fn a_run_of_several_seconds_tells_its_rate_as_it_goes() {
+    let server = Server::start(&["rpc"]);
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("trend.json");
+    let arguments =
+        ["rpc", "--connections", "2", "--duration", "2.2", "--warmup", "50ms", "--target", &server.uri];
+    let output = load(&[&arguments[..], &["--json", json.to_str().unwrap()]].concat());
+    let (told, table) = (text(&output.stderr), text(&output.stdout));
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 3, "{told}");
+    assert!(lines[0].starts_with("1 s  ") && lines[1].starts_with("2 s  "), "{told}");
+    assert!(lines[2].contains("min ") && !told.contains('\u{1b}'), "{told}");
+    assert!(table.starts_with("driver") && !table.contains("2 s  "), "{table}");
+    let rows: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(rows[0]["errors"], 0);
+}
+
+#[test]
+fn a_rate_where_there_is_none_is_refused() {
+    for kind in ["echo", "receive", "stream", "udp"] {
+        let output = load(&[kind, "--rate", "5"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("--rate is for"), "{}", text(&output.stderr));
+    }
 }
 
 #[test]
@@ -228,6 +303,13 @@ fn more_connections_than_descriptors_is_said_beforehand() {
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
     assert_eq!(load(&["echo", "--window", "0"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_codec_where_there_is_none_is_refused() {
+    let output = Command::new(COREWIRE).args(["serve", "rpc", "--codec", "standard"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("leave --codec out"), "{}", text(&output.stderr));
 }
 
 #[test]

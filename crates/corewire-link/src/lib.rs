@@ -5,3 +5,4 @@
 pub mod link;
 pub mod rng;
 pub mod stream;
+pub mod udp_proxy;

@@ -128,17 +128,17 @@ fn a_flood_of_forged_addresses_costs_bounded_memory_and_no_proven_session() {
     let forged = first_push(1);
     for address in 0..100_000 {
         let outcome = server.receive(1, 1_000 + address, &forged);
-        assert_eq!(outcome.is_ok(), address < 1024, "{outcome:?}");
+        assert_eq!(outcome.is_ok(), address < 2048, "{outcome:?}");
         if address % 1_000 == 0 {
             transmits(&mut server, 1);
         }
     }
-    assert_eq!(server.len(), 1025);
+    assert_eq!(server.len(), 2049);
     assert!(server.connect(1, 5, 5).is_ok(), "own connections are not refused");
 
     for now in [1_001, 2_001, 3_001, 4_001] {
         let asks = transmits(&mut server, now);
-        assert!(asks.len() >= 1024, "the unproven are asked again");
+        assert!(asks.len() >= 2048, "the unproven are asked again");
     }
     client.session(id).unwrap().send(b"still here").unwrap();
     exchange(&mut client, &mut server, 4_500);
@@ -147,7 +147,80 @@ fn a_flood_of_forged_addresses_costs_bounded_memory_and_no_proven_session() {
     let unproven = events(&mut server)
         .into_iter()
         .filter(|event| matches!(event, SessionEvent::Closed { reason: CloseReason::Unproven, .. }));
-    assert_eq!(unproven.count(), 1024);
+    assert_eq!(unproven.count(), 2048);
+}
+
+#[test]
+fn in_a_flood_a_new_peer_takes_the_place_of_one_that_had_its_time_to_answer() {
+    let mut server = sessions(SessionsConfig { unproven_max: 10, ..turbo() });
+    for address in 0..10 {
+        server.receive(0, 1_000 + address, &first_push(1)).unwrap();
+    }
+    let full = Err(SessionError::TooManySessions { name: "unproven_max", limit: 10 });
+    assert_eq!(server.receive(999, 2_000, &first_push(1)), full);
+    let mut client = sessions(turbo());
+    let id = client.connect(0, 2, 77).unwrap();
+    client.session(id).unwrap().send(b"ping").unwrap();
+    exchange(&mut client, &mut server, 1_000);
+    for address in 0..50 {
+        assert_eq!(server.receive(1_001, 3_000 + address, &first_push(1)).is_ok(), address < 10);
+    }
+    assert_eq!(server.len(), 11);
+    client.session(id).unwrap().send(b"still here").unwrap();
+    exchange(&mut client, &mut server, 1_500);
+    assert_eq!(client.len(), 1, "who has answered stays");
+}
+
+#[test]
+fn a_session_that_made_room_is_not_opened_again_and_its_peer_is_told() {
+    let mut server = sessions(SessionsConfig { unproven_max: 1, ..turbo() });
+    let mut client = sessions(turbo());
+    let id = client.connect(0, 2, 77).unwrap();
+    client.session(id).unwrap().send(b"once").unwrap();
+    let first = transmits(&mut client, 0).remove(0).1;
+    server.receive(0, 1, &first).unwrap();
+    // All that the server says is lost, and another peer comes.
+    transmits(&mut server, 0);
+    server.receive(1_000, 5, &first_push(1)).unwrap();
+    assert_eq!(server.receive(1_100, 1, &first), Err(SessionError::Ended { conversation: 77 }));
+    for (to, datagram) in transmits(&mut server, 1_100) {
+        if to == 1 {
+            client.receive(1_100, 2, &datagram).unwrap();
+        }
+    }
+    transmits(&mut client, 1_100);
+    let ends = events(&mut client);
+    assert!(
+        matches!(ends[..], [.., SessionEvent::Closed { reason: CloseReason::Reset, .. }]),
+        "rather than going on with a session that knows nothing of it: {ends:?}"
+    );
+}
+
+#[test]
+fn who_has_not_answered_makes_its_session_hold_little() {
+    let mut server =
+        sessions(SessionsConfig { conversation: Config::turbo().windows(1024, 1024), ..turbo() });
+    let push = |number: u32, command| {
+        let header = Header {
+            conversation: 1,
+            command,
+            fragment: 0,
+            window: 128,
+            timestamp: 0,
+            number,
+            unacknowledged: 0,
+            len: 1400,
+        };
+        [&header.to_bytes()[..], &[7; 1400]].concat()
+    };
+    let id = server.receive(0, 9, &push(0, Command::Push)).unwrap();
+    let refused = (2..1024).filter(|number| server.receive(0, 9, &push(*number, Command::Push)).is_err());
+    assert!(refused.count() > 700);
+    let held = server.peek(id).unwrap().memory();
+    assert!((200_000..400_000).contains(&held), "{held}");
+    // Its answer is heard all the same, and then its data.
+    server.receive(0, 9, &push(0, Command::WindowTell)).unwrap();
+    server.receive(0, 9, &push(1023, Command::Push)).unwrap();
 }
 
 #[test]

@@ -22,6 +22,11 @@ impl Current {
         CURRENT.get()
     }
 
+    /// What of it holds on another worker: its slot is not there.
+    pub(crate) const fn elsewhere(self) -> Self {
+        Self { slot: None, deadline: self.deadline }
+    }
+
     /// Makes this the current call until the guard is dropped.
     #[inline]
     pub(crate) fn enter(self) -> Entered {

@@ -97,6 +97,8 @@ impl Handle {
                     slot.is_lost(Status::new(code, reason));
                 }
             });
+            // What it had not taken counts no more.
+            link.resume();
         });
     }
 

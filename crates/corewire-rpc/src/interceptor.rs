@@ -47,6 +47,29 @@ pub trait ServerInterceptor: Send + Sync + 'static {
 
 /// Looks at each call of a channel, in the order in which interceptors were added; the ends in the reverse order.
 /// Called on the channel's worker.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::Duration;
+/// use corewire_rpc::{CallOptions, ClientInterceptor, Code, MethodPath, Status};
+///
+/// /// Sends a token with each call, and counts those that fail.
+/// struct Token {
+///     token: String,
+///     failures: AtomicU64,
+/// }
+///
+/// impl ClientInterceptor for Token {
+///     fn on_call(&self, _: &MethodPath, options: &mut CallOptions) -> Result<(), Status> {
+///         options.add_metadata("authorization", self.token.clone());
+///         Ok(())
+///     }
+///
+///     fn on_end(&self, _: &MethodPath, code: Code, _: Duration) {
+///         self.failures.fetch_add(u64::from(!code.is_ok()), Ordering::Relaxed);
+///     }
+/// }
+/// ```
 pub trait ClientInterceptor: Send + Sync + 'static {
     /// A call is about to be made (once for each attempt); `options` can be changed, to add metadata for example.
     ///

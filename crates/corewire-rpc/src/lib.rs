@@ -40,6 +40,7 @@ mod forward;
 mod gauges;
 mod handle;
 mod interceptor;
+mod limits;
 mod link;
 mod message;
 mod metadata;
@@ -134,3 +135,10 @@ pub use metadata::{Metadata, MetadataError};
 pub use server::{Context, RpcServer, Service};
 pub use status::Status;
 pub use stream::{Sink, Streaming};
+
+/// The examples of the page for users, compiled and run as tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/discovery.md")]
+    struct Discovery;
+}

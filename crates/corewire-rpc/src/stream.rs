@@ -89,8 +89,8 @@ impl<T> Streaming<T> {
         }
     }
 
-    /// What came with the end of the other side's half; empty as long as that has not come, and in version 1. That of a failure is in its
-    /// [`Status::metadata`] as well.
+    /// What came with the end of the other side's half; empty as long as that has not come, and in version 1. That of a
+    /// failure is in its [`Status::metadata`] as well.
     pub async fn trailer(&self) -> Metadata {
         self.metadata().await.1
     }

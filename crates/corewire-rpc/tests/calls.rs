@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use corewire::wait;
-use corewire_rpc::{Bytes, Channel, Code, Context, Message, Service, Sink, Status, Streaming, Version};
-use support::{Running, VERSIONS, channel, echo_service, eventually, server, stuck};
+use corewire_rpc::{
+    Bytes, Channel, Code, Context, Message, Service, Sink, Status, Streaming, TraceContext, Version,
+};
+use support::{Running, VERSIONS, channel, echo_service, eventually, gauged, server, stuck};
 
 async fn every_mode(channel: &Channel, is_v2: bool) -> Result<(), Status> {
     assert_eq!(channel.unary("EchoService/echo", "Hello").await?, "Hello");
@@ -216,6 +218,71 @@ fn calls_made_inside_a_handler_inherit_its_deadline() {
     assert_eq!(wait(call).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
     assert!(left.lock().unwrap().unwrap() <= Duration::from_millis(100));
     eventually("the inner handler is dropped", || running.now() == 0);
+}
+
+#[test]
+fn a_handler_passes_on_what_is_left_of_its_deadline_and_the_trace_of_its_caller() {
+    type Seen = Arc<Mutex<Option<(Option<Duration>, Option<TraceContext>, String)>>>;
+    let seen = Seen::default();
+    let note = seen.clone();
+    let inner = server(move |server| {
+        server.service(Service::new("Inner").unary("look", move |_: Bytes, call: Context| {
+            *note.lock().unwrap() = Some((call.time_left(), call.trace(), call.trace_state().to_owned()));
+            async { Ok(Bytes::new()) }
+        }))
+    });
+    let uri = inner.uri().to_owned();
+    let outer = server(move |server| {
+        server.service(Service::new("Outer").unary("call", move |_: Bytes, call: Context| {
+            let channel = Channel::to(uri.clone()).build().unwrap();
+            async move {
+                corewire::sleep(Duration::from_millis(30)).await;
+                let trace = call.trace().unwrap().with_parent([7; 8]).unwrap();
+                // More time than there is left.
+                let inner = channel.unary("Inner/look", "").timeout(Duration::from_secs(3_600));
+                inner.trace(trace).trace_state(call.trace_state()).await
+            }
+        }))
+    });
+    let trace: TraceContext = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
+    let channel = channel(&outer, Version::V2);
+    wait(
+        channel.unary("Outer/call", "").timeout(Duration::from_secs(60)).trace_state("vendor=1").trace(trace),
+    )
+    .unwrap();
+    let (left, inner, state) = seen.lock().unwrap().take().unwrap();
+    let left = left.unwrap();
+    assert!(left <= Duration::from_millis(60_000 - 30) && left > Duration::from_secs(50), "{left:?}");
+    assert_eq!(inner.unwrap().to_string(), "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-01");
+    assert_eq!(state, "vendor=1");
+}
+
+#[test]
+fn a_shutdown_cuts_at_its_deadline_what_is_left_and_says_how_much() {
+    let running = Running::default();
+    for version in VERSIONS {
+        let (server, gauges) = gauged(|server| server.service(stuck(&running)));
+        let channels = [channel(&server, version), channel(&server, version), channel(&server, version)];
+        wait(channels[0].unary("EchoService/echo", "x")).unwrap();
+        let calls: Vec<_> = channels[1..]
+            .iter()
+            .map(|channel| {
+                let channel = channel.clone();
+                std::thread::spawn(move || wait(channel.unary("Stuck/unary", "")))
+            })
+            .collect();
+        eventually("both run", || running.now() == 2);
+        let began = Instant::now();
+        let report = server.shutdown(Duration::from_millis(100));
+        assert!(began.elapsed() >= Duration::from_millis(100));
+        assert_eq!((report.sessions, report.finished, report.cut), (3, 1, 2), "{version:?}");
+        assert_eq!(report.to_string(), "3 sessions: 1 finished, 2 cut");
+        for call in calls {
+            assert_eq!(call.join().unwrap().unwrap_err().code(), Code::CONNECTION_CLOSED);
+        }
+        assert_eq!(running.now(), 0, "the handlers were dropped");
+        assert_eq!(wait(gauges.read()), corewire_rpc::Gauges::default());
+    }
 }
 
 #[test]

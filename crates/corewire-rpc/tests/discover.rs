@@ -299,7 +299,7 @@ fn an_endpoint_that_keeps_failing_is_taken_out_for_a_time_and_tried_again() {
     let _sick = put(&registry, "sick", sick.local_addrs()[0]);
     let _well = server(&registry, "well");
     let mut config = OutlierConfig::default();
-    (config.consecutive_failures, config.ejection_base) = (3, Duration::from_millis(300));
+    (config.consecutive_failures, config.ejection_base) = (3, Duration::from_secs(2));
     let channel = build(in_turn(&registry).outliers(config));
     eventually("both are connected to", || name(&channel).is_err());
     let failed = (0..40).filter(|_| name(&channel).is_err()).count();

@@ -261,3 +261,70 @@ fn a_call_of_version_1_without_its_first_message_says_what_is_missing() {
     assert!(status.message().contains("`.first(message)`"), "{status}");
     assert!(wait(channel.gauges()).is_idle());
 }
+
+#[test]
+fn what_an_interceptor_adds_goes_once_with_a_call_that_is_begun_again() {
+    // Refuses the call without having begun it, so that it is begun again elsewhere.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let first = format!("tcp://{}", listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || {
+        let mut raw = support::Raw(listener.accept().unwrap().0);
+        raw.0.read_exact(&mut [0; 16 + 30 + 16]).unwrap();
+        raw.send("47525043 02210000 00000000 00000000 47525043 02220100 00000000 00000006 00000000 0000");
+        raw.read_to_end();
+    });
+    let count = Service::new("Count").unary("passwords", |_: Bytes, call: Context| async move {
+        let passwords = call.metadata().iter().filter(|(name, _)| *name == "password").count();
+        Ok(Bytes::from(passwords.to_string()))
+    });
+    let second = server(|server| server.service(count));
+    let channel = Channel::to(first).and(second.uri()).connections(2).interceptor(Speak(Log::default()));
+    let channel = channel.build().unwrap();
+    assert_eq!(wait(channel.unary("Count/passwords", "")).unwrap(), "1");
+    drop(channel);
+    peer.join().unwrap();
+}
+
+struct Hurry(Duration);
+
+impl ClientInterceptor for Hurry {
+    fn on_call(&self, _: &MethodPath, options: &mut CallOptions) -> Result<(), Status> {
+        assert_eq!(options.timeout(), Some(Duration::from_secs(60)), "it sees what the caller set");
+        options.set_timeout(self.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_time_that_an_interceptor_sets_is_that_of_the_call_on_both_sides() {
+    let left = Service::new("Left").unary("ms", |_: Bytes, call: Context| async move {
+        let left = call.time_left().map_or(0, |left| left.as_millis());
+        Ok(Bytes::from(left.to_string()))
+    });
+    let server = server(|server| server.service(left).service(support::stuck(&Default::default())));
+    let hurried = |time| Channel::to(server.uri()).interceptor(Hurry(time)).build().unwrap();
+    let minute = Duration::from_secs(60);
+    let left = wait(hurried(Duration::from_secs(2)).unary("Left/ms", "").timeout(minute)).unwrap();
+    let left: u64 = std::str::from_utf8(&left).unwrap().parse().unwrap();
+    assert!((1..=2_000).contains(&left), "{left}");
+    let late = wait(hurried(Duration::from_millis(30)).unary("Stuck/unary", "").timeout(minute));
+    assert_eq!(late.unwrap_err().code(), Code::DEADLINE_EXCEEDED);
+}
+
+struct Bomb;
+
+impl ServerInterceptor for Bomb {
+    fn on_end(&self, _: &Context, _: Code, _: Duration) {
+        panic!("at the end");
+    }
+}
+
+#[test]
+fn an_interceptor_that_panics_at_the_end_of_a_call_harms_nothing() {
+    let server = server(|server| server.interceptor(Bomb));
+    let channel = channel(&server, Version::V2);
+    for _ in 0..3 {
+        assert_eq!(wait(channel.unary("EchoService/echo", "x")).unwrap(), "x");
+    }
+    assert_eq!(server.stats().opened, 1, "the connection is the same");
+}

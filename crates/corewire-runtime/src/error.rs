@@ -128,3 +128,37 @@ pub enum BuildError {
         allowed: &'static str,
     },
 }
+
+/// A setting with which nothing could ever work. Refused before anything is started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is {value}: it must be {allowed}")]
+#[non_exhaustive]
+pub struct SettingError {
+    /// Which.
+    pub what: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What it may be.
+    pub allowed: String,
+}
+
+impl SettingError {
+    /// A setting that is not what it must be.
+    pub fn new(what: &'static str, value: impl std::fmt::Display, allowed: impl Into<String>) -> Self {
+        Self { what, value: value.to_string(), allowed: allowed.into() }
+    }
+
+    /// Refuses a number or a time that is 0.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn if_zero<T: PartialEq + Default + std::fmt::Debug>(
+        what: &'static str,
+        value: T,
+    ) -> Result<(), Self> {
+        if value == T::default() {
+            return Err(Self::new(what, format_args!("{value:?}"), "more than 0"));
+        }
+        Ok(())
+    }
+}

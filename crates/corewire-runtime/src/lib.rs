@@ -55,7 +55,7 @@ pub mod udp;
 mod worker;
 
 pub use conn::{CloseReason, Connection, ConnectionOptions};
-pub use error::{BlockingError, BuildError, JoinError, SendError, SpawnError};
+pub use error::{BlockingError, BuildError, JoinError, SendError, SettingError, SpawnError};
 pub use listen::{AfterAccept, Listener};
 pub use protocol::Protocol;
 pub use runtime::{Builder, Handle, RemoteTask, Runtime, block_on};

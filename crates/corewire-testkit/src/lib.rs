@@ -14,4 +14,4 @@ mod rpc_sim;
 pub mod stream;
 
 pub use choices::random_bytes;
-pub use corewire_link::{link, rng};
+pub use corewire_link::{link, rng, udp_proxy};

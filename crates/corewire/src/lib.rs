@@ -33,6 +33,7 @@ mod datagram;
 mod frame;
 mod framed;
 mod handler;
+pub mod kcp;
 mod object;
 mod reader;
 pub mod server;
@@ -48,7 +49,7 @@ pub use corewire_proto::codec::{
 };
 pub use corewire_runtime as runtime;
 pub use corewire_runtime::driver::DriverKind;
-pub use corewire_runtime::{CloseReason, SendError, block_on, sleep, spawn_local, timeout};
+pub use corewire_runtime::{CloseReason, SendError, SettingError, block_on, sleep, spawn_local, timeout};
 pub use frame::{Frame, Message};
 pub use handler::Handler;
 pub use object::{Objects, objects};
@@ -78,4 +79,6 @@ mod pages {
     struct ServersAndClients;
     #[doc = include_str!("../../../docs/udp.md")]
     struct Udp;
+    #[doc = include_str!("../../../docs/reliable-udp.md")]
+    struct ReliableUdp;
 }

@@ -12,13 +12,16 @@ use std::str::FromStr;
 
 pub use error::UriError;
 
+use crate::kcp::KeySource;
+
 /// Where a server listens or a client connects: `[scheme "://"] host [":" port] [rest]`.
 ///
 /// - The scheme is one of [`Scheme`], in any case; without one it is `tcp`.
 /// - The host is a name, an IPv4 address, an IPv6 address (in brackets, or bare if no port follows), or `*` for
 ///   any address. `unix://` has `/path` or `@abstract` in its place, and neither port nor rest.
 /// - The port is 0 to 65,535. `http` and `ws` default to 80, `https` and `wss` to 443.
-/// - The rest, from the first `/`, `?` or `#`, is ignored.
+/// - The rest, from the first `/`, `?` or `#`, is ignored; but `kcp` takes `?key-file=PATH` or `?key-env=NAME` to name
+///   the place of a key ([`KeySource`]), and nothing else after a `?`. (`#` and `&` cannot be part of it.)
 ///
 /// Names, schemes and addresses are brought to one form, so that equal addresses compare equal and
 /// [`Display`](fmt::Display) writes what [`parse`](Self::parse) reads back.
@@ -41,6 +44,7 @@ pub struct NetUri {
     scheme: Scheme,
     host: Host,
     port: Option<u16>,
+    key: Option<KeySource>,
 }
 
 /// The protocols that a [`NetUri`] can name.
@@ -113,6 +117,11 @@ impl NetUri {
         self.port
     }
 
+    /// Where the key of a `kcp` URI is kept, if it has one.
+    pub fn key_source(&self) -> Option<&KeySource> {
+        self.key.as_ref()
+    }
+
     /// Whether the host is `*`. The addresses `0.0.0.0` and `::` stand for one family each and are not.
     pub fn is_any(&self) -> bool {
         self.host == Host::Any
@@ -174,8 +183,11 @@ impl FromStr for NetUri {
 impl fmt::Display for NetUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.scheme, self.host)?;
-        match self.port {
-            Some(port) => write!(f, ":{port}"),
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        match &self.key {
+            Some(key) => write!(f, "?{key}"),
             None => Ok(()),
         }
     }

@@ -330,11 +330,10 @@ impl Protocol for Silent {
 
 #[test]
 fn a_server_of_a_protocol_refuses_datagrams_and_says_what_to_use() {
-    for (uri, scheme) in [("udp://127.0.0.1:0", Scheme::Udp), ("kcp://127.0.0.1:0", Scheme::Kcp)] {
-        let error = NetServer::bind(uri).workers(1).protocol(|| Silent).start().unwrap_err();
-        assert!(matches!(error, ServerError::Scheme(refused) if refused == scheme), "{error}");
-        assert!(error.to_string().ends_with("use tcp or unix"), "{error}");
-    }
+    let error = NetServer::bind("udp://127.0.0.1:0").workers(1).protocol(|| Silent).start().unwrap_err();
+    assert!(matches!(error, ServerError::Scheme(Scheme::Udp)), "{error}");
+    assert!(error.to_string().ends_with("use tcp, kcp or unix"), "{error}");
+    drop(NetServer::bind("kcp://127.0.0.1:0").workers(1).protocol(|| Silent).start().unwrap());
 }
 
 #[test]

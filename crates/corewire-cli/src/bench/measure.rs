@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use corewire::runtime::driver::DriverKind;
 
+use super::bytes::{Ends, discrepancy};
 use super::child::Process;
 use super::plan::{Cell, FRAMES, Pace, STREAMS, Workload};
 use super::stats::per;
@@ -29,6 +30,9 @@ pub(crate) struct Measured {
     pub(crate) latency: Percentiles,
     pub(crate) streams: Percentiles,
     pub(crate) fairness: Option<f64>,
+    /// Of an open load.
+    pub(crate) late: u64,
+    pub(crate) unsent: u64,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
 }
@@ -60,13 +64,19 @@ pub(crate) struct Cores {
 }
 
 /// Measures one cell once.
-pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Result<Measured, Failure> {
+pub(crate) fn measure(
+    cell: &Cell,
+    side: Side,
+    cores: Cores,
+    pace: &Pace,
+    watch: &mut dyn FnMut(&Snapshot),
+) -> Result<Measured, Failure> {
     let mut server =
         Process::start("server", &server_arguments(cell, side, cores, pace), side.foreign_variables())?;
     let uri = server.line_after("listening on ", START_TIMEOUT)?;
     let empty = server.snapshot()?;
     let mut load =
-        Process::start("load", &load_arguments(cell, side, cores, &uri), side.foreign_variables())?;
+        Process::start("load", &load_arguments(cell, side, cores, pace, &uri), side.foreign_variables())?;
     load.line_after("ready", CONNECT_TIMEOUT + Duration::from_secs(5))?;
     // A datagram session begins with its first datagram.
     let sessions = if cell.workload.is_udp() { 0 } else { cell.connections as u64 };
@@ -78,8 +88,10 @@ pub(crate) fn measure(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Res
     std::thread::sleep(pace.warmup);
     load.tell("measure")?;
     let before = both(&mut server, &mut load)?;
-    std::thread::sleep(pace.duration);
+    watch(&before.load);
+    watch_for(pace.duration, &mut load, watch)?;
     let after = both(&mut server, &mut load)?;
+    watch(&after.load);
     load.tell("stop")?;
     let report: LoadReport = load.json(DRAIN_TIMEOUT + Duration::from_secs(5))?;
     load.finish()?;
@@ -107,13 +119,22 @@ fn both(server: &mut Process, load: &mut Process) -> Result<Both, Failure> {
     Ok(Both { server: server.json(START_TIMEOUT)?, load })
 }
 
-/// What is compared once all is back.
-#[derive(Debug, Clone, Copy, Default)]
-struct Ends {
-    /// Of the load, before it sends.
-    ready: Snapshot,
-    /// Of the server, at the end.
-    last: Snapshot,
+/// Waits, and shows the state of the load every second.
+fn watch_for(
+    duration: Duration,
+    load: &mut Process,
+    watch: &mut dyn FnMut(&Snapshot),
+) -> Result<(), Failure> {
+    const STEP: Duration = Duration::from_millis(1000);
+    let begun = Instant::now();
+    loop {
+        let left = duration.saturating_sub(begun.elapsed());
+        std::thread::sleep(left.min(STEP));
+        if left <= STEP {
+            return Ok(());
+        }
+        watch(&load.snapshot()?);
+    }
 }
 
 fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, ends: &Ends) -> Measured {
@@ -143,61 +164,11 @@ fn figures(cell: &Cell, before: &Both, after: &Both, report: LoadReport, ends: &
         latency: report.latency,
         streams: report.streams,
         fairness: report.fairness,
+        late: load.of(|s| s.late) as u64,
+        unsent: report.unsent,
         errors,
         first_error: report.first_error.or(story).filter(|_| errors > 0),
     }
-}
-
-/// What of the bytes may be frames of the connection: for each of them (going away, 22 bytes), and for its messages
-/// (credits).
-const AROUND_CONNECTION_MAX: f64 = 32.0;
-const AROUND_MESSAGES_MAX: f64 = 0.01;
-
-/// Messages that one side sent and the other never saw, or that were not the bytes that the limit moves.
-fn discrepancy(cell: &Cell, load: &Snapshot, ends: &Ends) -> (u64, Option<String>) {
-    let server = &ends.last;
-    let messages = |bytes: u64| (bytes as f64 / cell.wire_size()).ceil() as u64;
-    let there = load.sent_bytes.abs_diff(server.recv_bytes);
-    if there > 0 {
-        let story =
-            format!("the load sent {} bytes and the server received {}", load.sent_bytes, server.recv_bytes);
-        return (messages(there), Some(story));
-    }
-    if !cell.workload.is_echoed() {
-        return (0, None);
-    }
-    // What is echoed is as long as what was sent; a response is not.
-    let sent_back = if cell.workload.is_rpc() { server.sent_bytes } else { load.sent_bytes };
-    let back = sent_back.abs_diff(load.recv_bytes);
-    if back > 0 {
-        let story = format!("{sent_back} bytes were sent back and the load received {}", load.recv_bytes);
-        return (messages(back), Some(story));
-    }
-    match unlike_the_limit(cell, load, &ends.ready) {
-        Some(story) => (1, Some(story)),
-        None => (0, None),
-    }
-}
-
-/// The story of a load whose messages were not the bytes that the limit moves for them.
-fn unlike_the_limit(cell: &Cell, load: &Snapshot, ready: &Snapshot) -> Option<String> {
-    let messages = load.messages.saturating_sub(ready.messages) as f64;
-    let there = load.sent_bytes.saturating_sub(ready.sent_bytes) as f64;
-    let back = load.recv_bytes.saturating_sub(ready.recv_bytes) as f64;
-    let (limit_there, limit_back) = cell.moves().per_message();
-    let is_like = |ours: f64, limit: f64| {
-        let around = AROUND_CONNECTION_MAX * cell.connections as f64 + AROUND_MESSAGES_MAX * limit * messages;
-        (ours - limit * messages).abs() <= around
-    };
-    if !cell.workload.is_rpc() || (messages > 0.0 && is_like(there, limit_there) && is_like(back, limit_back))
-    {
-        return None;
-    }
-    let (there, back) = (per(there, messages), per(back, messages));
-    Some(format!(
-        "a message took {there:.1} bytes there and {back:.1} back, where the limit moves {limit_there:.1} and \
-         {limit_back:.1}"
-    ))
 }
 
 struct Delta<'a>(&'a Snapshot, &'a Snapshot);
@@ -282,7 +253,7 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
     }
 }
 
-fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<String> {
+fn load_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace, uri: &str) -> Vec<String> {
     let (connections, window) = (cell.connections.to_string(), cell.window.to_string());
     let in_flight = cell.in_flight().to_string();
     let window = if side == Side::Limit { in_flight } else { window };
@@ -346,7 +317,11 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, uri: &str) -> Vec<Strin
                 &streams,
                 "--control",
             ];
-            strings(&lead, &common)
+            let mut arguments = strings(&lead, &common);
+            if let Some(rate) = pace.rate {
+                arguments.extend(["--rate".to_owned(), rate.to_string()]);
+            }
+            arguments
         }
     }
 }
@@ -388,7 +363,8 @@ mod tests {
                 ..Snapshot::default()
             },
         };
-        let ends = ends(9600, 9600);
+        let last = Snapshot { recv_bytes: 9600, sent_bytes: 9600, ..Snapshot::default() };
+        let ends = Ends { last, ..Ends::default() };
         let totals = Snapshot { sent_bytes: 9600, recv_bytes: 9600, ..Snapshot::default() };
         let report = LoadReport { totals, ..LoadReport::default() };
         let measured = figures(&ECHO, &at(1, 100), &at(3, 300), report, &ends);
@@ -398,48 +374,16 @@ mod tests {
         assert_eq!((measured.bytes_per_recv, measured.errors), (64.0, 0));
     }
 
-    fn ends(recv_bytes: u64, sent_bytes: u64) -> Ends {
-        Ends { ready: Snapshot::default(), last: Snapshot { recv_bytes, sent_bytes, ..Snapshot::default() } }
-    }
-
-    fn load(messages: u64, sent_bytes: u64, recv_bytes: u64) -> Snapshot {
-        Snapshot { messages, sent_bytes, recv_bytes, ..Snapshot::default() }
-    }
-
-    #[test]
-    fn bytes_that_one_side_never_saw_are_errors() {
-        assert_eq!(discrepancy(&ECHO, &load(100, 3200, 3200), &ends(3136, 3136)).0, 2);
-        assert_eq!(discrepancy(&ECHO, &load(100, 3200, 3200), &ends(3200, 3200)), (0, None));
-        assert_eq!(discrepancy(&ECHO, &load(99, 3200, 3199), &ends(3200, 3200)).0, 1);
-    }
-
     const CALLS: Cell =
         Cell { workload: Workload::Rpc(CallMode::Unary, 1), connections: 4, window: 1, size: 47, batch: 1 };
 
-    #[test]
-    fn calls_are_compared_in_both_directions() {
-        let sent = load(1000, 87_000, 65_000);
-        assert_eq!(discrepancy(&CALLS, &sent, &ends(87_000, 65_000)), (0, None));
-        assert_eq!(discrepancy(&CALLS, &sent, &ends(86_900, 65_000)).0, 2);
-        let (lost, story) = discrepancy(&CALLS, &sent, &ends(87_000, 65_065));
-        assert!(lost == 1 && story.unwrap().contains("65065 bytes were sent back"));
-    }
-
-    #[test]
-    fn calls_that_are_not_what_the_limit_moves_are_an_error() {
-        let more = load(1000, 87_000, 87_000);
-        let (errors, story) = discrepancy(&CALLS, &more, &ends(87_000, 87_000));
-        let story = story.unwrap();
-        assert!(errors == 1 && story.contains("87.0 bytes there and 87.0 back"), "{story}");
-        // What was sent before the load began is not a message of it.
-        let mut begun = ends(91_000, 69_000);
-        begun.ready = load(0, 4_000, 4_000);
-        assert_eq!(discrepancy(&CALLS, &load(1000, 91_000, 69_000), &begun), (0, None));
-        assert_eq!(discrepancy(&CALLS, &load(0, 0, 0), &ends(0, 0)).0, 1);
-    }
-
-    const PACE: Pace =
-        Pace { warmup: Duration::ZERO, duration: Duration::ZERO, repeats: 1, receive_buffer: Some(65_536) };
+    const PACE: Pace = Pace {
+        warmup: Duration::ZERO,
+        duration: Duration::ZERO,
+        repeats: 1,
+        receive_buffer: Some(65_536),
+        rate: None,
+    };
 
     #[test]
     fn a_receive_buffer_is_a_setting_of_our_server_alone() {
@@ -456,10 +400,18 @@ mod tests {
         let streams = Cell { workload: Workload::Stream(2), size: 128, ..CALLS };
         for (cell, moves) in [(CALLS, "--moves 87:65"), (streams, "--moves 42:16,16x144:144,16:16")] {
             let server = server_arguments(&cell, Side::Limit, cores, &PACE).join(" ");
-            let load = load_arguments(&cell, Side::Limit, cores, "tcp://127.0.0.1:1").join(" ");
+            let load = load_arguments(&cell, Side::Limit, cores, &PACE, "tcp://127.0.0.1:1").join(" ");
             assert!(server.ends_with(moves) && load.ends_with(moves), "{server} / {load}");
         }
         assert!(!server_arguments(&ECHO, Side::Limit, cores, &PACE).join(" ").contains("--moves"));
+    }
+
+    #[test]
+    fn a_rate_is_a_setting_of_our_load_alone() {
+        let (cores, pace) = (Cores { server: 0, load: 1 }, Pace { rate: Some(5000), ..PACE });
+        let arguments = |side| load_arguments(&CALLS, side, cores, &pace, "tcp://127.0.0.1:1").join(" ");
+        assert!(arguments(Side::Ours(Driver::Auto)).ends_with("--rate 5000"));
+        assert!(!arguments(Side::Limit).contains("--rate"));
     }
 
     #[test]
@@ -468,7 +420,7 @@ mod tests {
         for side in [Side::Limit, Side::Ours(Driver::Auto)] {
             let pace = Pace { receive_buffer: None, ..PACE };
             let server = server_arguments(&ECHO, side, cores, &pace).join(" ");
-            let load = load_arguments(&ECHO, side, cores, "tcp://127.0.0.1:1").join(" ");
+            let load = load_arguments(&ECHO, side, cores, &pace, "tcp://127.0.0.1:1").join(" ");
             assert!(server.contains("--cpus 3") && load.contains("--cpus 5"), "{server} / {load}");
         }
     }

@@ -1,5 +1,6 @@
 //! `corewire bench`: the library's figures beside the limit's, from the same cores in the same run.
 
+mod bytes;
 mod calls;
 mod child;
 mod measure;
@@ -7,7 +8,7 @@ mod plan;
 mod reports;
 mod row;
 mod stats;
-mod table;
+pub(crate) mod table;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -16,13 +17,14 @@ use corewire::runtime::driver::available_cpus;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use calls::latencies;
-pub(crate) use row::Row;
+pub(crate) use row::{OpenLoad, Row};
 pub(crate) use stats::{median, per};
-pub(crate) use table::results;
+pub(crate) use table::{rate, results};
 
 use crate::args::{BenchArgs, BenchKind, Driver};
 use crate::failure::Failure;
 use crate::system;
+use crate::trend::Trend;
 use measure::{Cores, Side, measure};
 use plan::{Pace, Step};
 
@@ -35,6 +37,11 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
     let pace = plan::pace(args);
     if args.report && !matches!(args.kind, BenchKind::Rpc | BenchKind::Stream) {
         return Err(Failure::Setting("--report is for rpc and stream; others have --baseline report".into()));
+    }
+    if args.rate.is_some()
+        && !matches!(args.kind, BenchKind::Rpc | BenchKind::Standard | BenchKind::LengthField)
+    {
+        return Err(Failure::Setting("--rate is for rpc, standard and length-field".into()));
     }
     let mut steps = plan::steps(args, other_driver());
     leave_out_what_does_not_fit(args, &mut steps)?;
@@ -112,6 +119,11 @@ fn present(args: &BenchArgs, mut rows: Vec<Row>) -> Result<bool, Failure> {
 
 /// Writes rows as one JSON array.
 pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<(), Failure> {
+    write_rows(path, rows)
+}
+
+/// Writes rows of any kind as one JSON array.
+pub(crate) fn write_rows(path: &Path, rows: &[impl serde::Serialize]) -> Result<(), Failure> {
     let mut text =
         serde_json::to_string_pretty(rows).map_err(Failure::io("cannot write the rows as JSON"))?;
     text.push('\n');
@@ -123,22 +135,45 @@ fn run(step: &Step, cores: Cores, pace: &Pace, bar: &ProgressBar) -> Result<Vec<
     let mut limits = Vec::new();
     let mut ours = vec![Vec::new(); step.drivers.len()];
     let cell = &step.cell;
+    let title = format!("{} C={} window {} size {}", cell.name(), cell.connections, cell.window, cell.size);
     for _ in 0..pace.repeats {
-        bar.set_message(format!(
-            "{} C={} window {} size {}",
-            cell.name(),
-            cell.connections,
-            cell.window,
-            cell.size
-        ));
-        limits.push(measure(cell, Side::Limit, cores, pace)?);
+        bar.set_message(title.clone());
+        limits.push(measure(cell, Side::Limit, cores, pace, &mut |_| ())?);
         bar.inc(1);
         for (ours, &driver) in ours.iter_mut().zip(&step.drivers) {
-            ours.push(measure(cell, Side::Ours(driver), cores, pace)?);
+            let mut trend = Trend::default();
+            ours.push(measure(cell, Side::Ours(driver), cores, pace, &mut |snapshot| {
+                if trend.take(snapshot).is_some() {
+                    say(bar, &format!("{title}, {}: {}", driver.name(), trend.latest()));
+                }
+            })?);
             bar.inc(1);
+            leave(bar, &trend);
         }
     }
     Ok(ours.iter().map(|ours| Row::new(cell, pace, ours, &limits)).collect())
+}
+
+/// The news of a second: beside the bar, or as a line where there is no terminal.
+fn say(bar: &ProgressBar, news: &str) {
+    if bar.is_hidden() {
+        eprintln!("{news}");
+    } else {
+        bar.set_message(news.to_owned());
+    }
+}
+
+/// The rates of a run by the second, where it lasted several.
+fn leave(bar: &ProgressBar, trend: &Trend) {
+    let chart = trend.chart();
+    if chart.is_empty() {
+        return;
+    }
+    if bar.is_hidden() {
+        eprintln!("{}", trend.line());
+    } else {
+        bar.suspend(|| eprint!("{chart}"));
+    }
 }
 
 fn cores(args: &BenchArgs) -> Result<Cores, Failure> {

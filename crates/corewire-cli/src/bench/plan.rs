@@ -154,6 +154,8 @@ pub(crate) struct Pace {
     pub(crate) repeats: usize,
     /// The size of our server's receive block, if not the library's own.
     pub(crate) receive_buffer: Option<usize>,
+    /// Messages a second of our load, if not as fast as replies come.
+    pub(crate) rate: Option<u64>,
 }
 
 /// One cell and the drivers that are measured in it, in turn, against the same runs of the limit.
@@ -176,6 +178,7 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Udp => &[Workload::UdpPlain, Workload::Udp, Workload::UdpSendPlain, Workload::UdpSend],
         BenchKind::Rpc => &RPC,
         BenchKind::Stream => &STREAM,
+        BenchKind::Kcp => &[],
         BenchKind::All => {
             &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Standard, Workload::LengthField]
         }
@@ -202,6 +205,7 @@ pub(crate) fn pace(args: &BenchArgs) -> Pace {
         duration: args.duration.unwrap_or(Duration::from_millis(duration)),
         repeats: args.repeats.unwrap_or(repeats),
         receive_buffer: args.receive_buffer,
+        rate: args.rate,
     }
 }
 

@@ -53,6 +53,9 @@ pub(crate) struct Row {
     /// The 99th percentile by the mean of whole streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stream_p99_by_mean: Option<f64>,
+    /// Of a load that sends at a rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) open: Option<OpenLoad>,
     /// Of streams side by side on a connection: the frames of the slowest by the mean; the least of the repeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fairness: Option<f64>,
@@ -87,6 +90,17 @@ pub(crate) struct Row {
     /// Of calls, or of whole streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report_p99_us: Option<f64>,
+}
+
+/// What was to be sent, and what of it was not sent when it was to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct OpenLoad {
+    /// Messages a second, over all connections.
+    pub(crate) rate: u64,
+    /// Messages sent over 1 ms after they were due; over all repeats.
+    pub(crate) late: u64,
+    /// Messages that were due before the end and never sent; over all repeats.
+    pub(crate) unsent: u64,
 }
 
 impl Row {
@@ -141,6 +155,17 @@ impl Row {
         }
         .with_latency(latencies(ours), streams)
         .with_fairness(ours.iter().filter_map(|m| m.fairness).reduce(f64::min))
+        .with_open(pace.rate.map(|rate| OpenLoad {
+            rate,
+            late: ours.iter().map(|m| m.late).sum(),
+            unsent: ours.iter().map(|m| m.unsent).sum(),
+        }))
+    }
+
+    /// Sets what was to be sent at a rate.
+    pub(crate) fn with_open(mut self, open: Option<OpenLoad>) -> Self {
+        self.open = open;
+        self
     }
 
     /// Sets how far the slowest of streams side by side came, by the mean.
@@ -236,6 +261,7 @@ mod tests {
             duration: Duration::from_millis(500),
             repeats: ours.len(),
             receive_buffer: None,
+            rate: None,
         };
         let all = |rates: &[f64]| rates.iter().copied().map(measured).collect::<Vec<_>>();
         Row::new(&cell, &pace, &all(ours), &all(limits))
@@ -288,6 +314,7 @@ mod tests {
             duration: Duration::from_secs(1),
             repeats: 1,
             receive_buffer: None,
+            rate: None,
         };
         let row = Row::new(&cell, &pace, &[measured(1.0)], &[bad]);
         assert_eq!((row.errors, row.first_error.as_deref()), (3, Some("lost")));
@@ -301,6 +328,7 @@ mod tests {
             duration: Duration::from_secs(1),
             repeats: 1,
             receive_buffer: None,
+            rate: None,
         };
         let row = Row::failed(&cell, "uring", &pace, "the server process ended early");
         assert_eq!((row.errors, row.connections, row.share_of_limit), (1, 7, None));

@@ -1,7 +1,7 @@
 //! Tables for a terminal of 120 columns.
 
 use super::reports::HISTORIC_GOAL;
-use super::row::Row;
+use super::row::{OpenLoad, Row};
 
 const GAP: &str = "  ";
 
@@ -24,6 +24,9 @@ pub(crate) fn results(rows: &[Row]) -> String {
             lines.push(Line::Title(format!(
                 "  {sent} datagrams sent, {lost} did not come back ({share:.2} %)"
             )));
+        }
+        if let Some(open) = &row.open {
+            lines.push(Line::Title(at_a_rate(row, open)));
         }
         if row.errors > 0 {
             let story = row.first_error.as_deref().unwrap_or("no story");
@@ -74,9 +77,27 @@ pub(crate) fn reports(rows: &[Row]) -> String {
     text
 }
 
-pub(super) enum Line {
+/// A line of a table.
+pub(crate) enum Line {
     Title(String),
     Cells(Vec<String>),
+}
+
+/// A target that answers less than this share of the rate did not keep up.
+const KEPT_UP: f64 = 0.99;
+
+fn at_a_rate(row: &Row, open: &OpenLoad) -> String {
+    let messages = row.msgs_per_s * row.duration_s * row.repeats as f64;
+    let late = super::stats::per(open.late as f64, messages);
+    let did_keep_up = row.msgs_per_s >= KEPT_UP * open.rate as f64;
+    format!(
+        "  ^ {}{} a second were to be sent; {} ({:.2} %) were sent over 1 ms late, {} never",
+        if did_keep_up { "" } else { "DID NOT KEEP UP: " },
+        open.rate,
+        open.late,
+        late * 100.0,
+        open.unsent
+    )
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -102,7 +123,7 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// The first column to the left, the others to the right, as wide as their widest cell.
-pub(super) fn print(lines: &[Line]) -> String {
+pub(crate) fn print(lines: &[Line]) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for line in lines {
         let Line::Cells(cells) = line else { continue };
@@ -129,7 +150,7 @@ pub(super) fn print(lines: &[Line]) -> String {
 }
 
 /// A rate with a unit and about three digits: `171k`, `1.73M`, `22.6M`.
-pub(super) fn rate(value: f64) -> String {
+pub(crate) fn rate(value: f64) -> String {
     match value {
         v if v >= 999.5e6 => format!("{}G", digits(v / 1e9)),
         v if v >= 999.5e3 => format!("{}M", digits(v / 1e6)),
@@ -139,7 +160,7 @@ pub(super) fn rate(value: f64) -> String {
 }
 
 /// A plain number with about three digits, whole from 100 on; `0` only for nothing at all.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value {
         0.0 => "0".into(),
         v if v.abs() < 0.005 => "<.01".into(),
@@ -155,7 +176,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-pub(super) fn size(bytes: usize) -> String {
+pub(crate) fn size(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{}M", b >> 20),
         b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{}K", b >> 10),
@@ -205,6 +226,20 @@ mod tests {
         let text = results(&[bad]);
         assert!(text.contains("NOT VALID: 2 errors, the first: reply 7 is wrong"), "{text}");
         assert!(!results(&[row()]).contains("NOT VALID"));
+    }
+
+    #[test]
+    fn a_target_that_did_not_keep_up_is_said_to_have_not() {
+        let row = |msgs_per_s, late, unsent| {
+            let open = Some(OpenLoad { rate: 1000, late, unsent });
+            results(&[Row { msgs_per_s, duration_s: 2.0, repeats: 1, open, ..row() }])
+        };
+        let text = row(1000.0, 20, 0);
+        assert!(
+            text.contains("^ 1000 a second were to be sent; 20 (1.00 %) were sent over 1 ms late, 0 never"),
+            "{text}"
+        );
+        assert!(row(980.0, 0, 40).contains("DID NOT KEEP UP: 1000 a second"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod lookups;
 mod rounds;
+mod watchers;
 
 use std::time::Duration;
 
@@ -72,7 +73,11 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
     println!("{workers} workers on {threads} threads, {:.2} s each row\n", pace.time.as_secs_f64());
     let local = args.discovery.registry.as_deref().is_none_or(|registry| registry == "local");
     let rows = match &args.discovery.registry {
-        Some(registry) if !local => vec![rounds::elsewhere(registry, pace)?],
+        Some(registry) if !local => {
+            let endpoints = if args.quick { 1_000 } else { 10_000 };
+            let listed = watchers::listed(registry, endpoints, pace)?;
+            vec![rounds::elsewhere(registry, pace)?, watchers::told(registry, pace)?, listed]
+        }
         _ => {
             let mut rows = rounds::here(args.discovery.shared, pace)?;
             rows.push(lookups::beside_changes(pace)?);
@@ -90,7 +95,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
 }
 
 fn print(row: &DiscoveryRow) {
-    println!("{:34} {:>10.3} M op/s", row.workload, row.ops_per_s / 1e6);
+    let (rate, unit) =
+        if row.ops_per_s < 1e6 { (row.ops_per_s / 1e3, "k") } else { (row.ops_per_s / 1e6, "M") };
+    println!("{:46} {rate:>9.3} {unit} op/s", row.workload);
     if row.registered > 0 {
         println!(
             "    registered {}  discovered {}  deregistered {}  errors {}",
@@ -98,9 +105,11 @@ fn print(row: &DiscoveryRow) {
         );
     }
     if let (Some(p50), Some(p99)) = (row.p50_ns, row.p99_ns) {
-        println!("    p50 {p50} ns  p99 {p99} ns");
+        println!("    p50 {:.3} µs  p99 {:.3} µs", p50 as f64 / 1e3, p99 as f64 / 1e3);
     }
-    println!("    heap {:.3} B/op", row.heap_bytes_per_op);
+    if row.report_ops_per_s.is_some() || row.workload.starts_with("look-up") {
+        println!("    heap {:.3} B/op", row.heap_bytes_per_op);
+    }
     if let Some(report) = row.report_ops_per_s {
         println!(
             "    report 003: {:.1} M op/s, ours {:.1} times as many",

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use corewire::client::Call;
 use corewire::{Bytes, CallError, NetClient, spawn_local};
 
+use super::open::Open;
 use super::station::Station;
 use crate::pattern::{Pattern, Probe};
 use crate::system::monotonic_ns;
@@ -21,10 +22,11 @@ pub(crate) fn messages(window: usize, payload: usize) -> Rc<[Vec<u8>]> {
 }
 
 /// Starts the task that calls until the phase or the budget ends.
-pub(crate) fn start(station: Rc<Station>, client: NetClient, index: usize) {
+pub(crate) fn start(station: Rc<Station>, client: NetClient, index: usize, open: Option<Rc<Open>>) {
     drop(spawn_local(async move {
         let messages = Rc::clone(&station.messages);
         let mut caller = Caller::new(&station, &client, &messages, index);
+        caller.open = open.as_deref();
         poll_fn(|context| caller.poll(context)).await;
         station.shared.finished();
     }));
@@ -42,6 +44,8 @@ struct Caller<'a> {
     back: u64,
     budget: u64,
     probe: Probe,
+    /// Says when calls are due, where it is not when others are back.
+    open: Option<&'a Open>,
 }
 
 impl<'a> Caller<'a> {
@@ -57,27 +61,38 @@ impl<'a> Caller<'a> {
             back: 0,
             budget: station.budget(index).unwrap_or(u64::MAX),
             probe: Probe::new(window),
+            open: None,
         }
     }
 
     /// Keeps the window full for as long as the phase and the budget allow; ready after the last reply.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            self.fill(context);
-            let Some(oldest) = self.calls.front_mut() else { return Poll::Ready(()) };
+            let may_come = self.fill(context);
+            let Some(oldest) = self.calls.front_mut() else {
+                return if may_come { Poll::Pending } else { Poll::Ready(()) };
+            };
             let Poll::Ready(reply) = Pin::new(oldest).poll(context) else { return Poll::Pending };
             self.calls.pop_front();
             self.take(reply);
         }
     }
 
-    fn fill(&mut self, context: &mut Context<'_>) {
+    /// Whether it ended only because no call is due yet.
+    fn fill(&mut self, context: &mut Context<'_>) -> bool {
         let traffic = self.station.traffic();
         while self.calls.len() < self.station.args.window
             && self.sent < self.budget
             && self.station.may_send()
         {
-            self.probe.sending(self.sent, self.sent + 1, monotonic_ns);
+            if let Some(open) = self.open {
+                match open.poll_take(self.station, context) {
+                    Poll::Ready(Some(_)) => {}
+                    due => return due.is_pending(),
+                }
+            } else {
+                self.probe.sending(self.sent, self.sent + 1, monotonic_ns);
+            }
             traffic.in_flight.add(1);
             traffic.sent_bytes.add(self.station.args.size as u64);
             let mut call = self.client.request(self.message(self.sent));
@@ -92,6 +107,7 @@ impl<'a> Caller<'a> {
                 self.calls.push_back(call);
             }
         }
+        false
     }
 
     fn take(&mut self, reply: Result<Bytes, CallError>) {
@@ -111,6 +127,9 @@ impl<'a> Caller<'a> {
                 station.shared.fault(|| format!("connection {index}: call {number} failed: {error}"));
                 self.budget = self.sent;
             }
+        }
+        if let Some(open) = self.open {
+            open.record(station, number);
         }
         if let Some(nanoseconds) = self.probe.received(self.back, monotonic_ns) {
             station.record(nanoseconds);

@@ -33,11 +33,6 @@ pub(crate) fn connect(station: &Rc<Station>, uri: &NetUri, mine: impl Iterator<I
 }
 
 async fn connect_one(station: &Station, uri: &NetUri, index: usize) -> Result<(), Failure> {
-    if matches!(station.args.kind, LoadKind::Rpc | LoadKind::Stream) {
-        let channel = rpc::connect(&station.args).await?;
-        station.reached(index, channel);
-        return Ok(());
-    }
     let client = uri.client().no_reconnect();
     let client = match station.args.kind {
         LoadKind::Echo => {
@@ -52,7 +47,11 @@ async fn connect_one(station: &Station, uri: &NetUri, index: usize) -> Result<()
         LoadKind::Receive | LoadKind::Udp | LoadKind::UdpSend => framed(client, || RawCodec, index).await,
         LoadKind::Standard => framed(client, StandardCodec::default, index).await,
         LoadKind::LengthField => framed(client, LengthFieldCodec::default, index).await,
-        LoadKind::Rpc | LoadKind::Stream => unreachable!("their connections are channels"),
+        LoadKind::Rpc | LoadKind::Stream => {
+            let channel = rpc::connect(&station.args).await?;
+            station.reached(index, channel);
+            return Ok(());
+        }
     }
     .map_err(|error| Failure::Library(error.to_string()))?;
     station.connected(index, client);

@@ -10,7 +10,7 @@ use corewire::runtime::Runtime;
 use super::station::Station;
 use super::{connect, payload_size};
 use crate::args::{LoadArgs, LoadKind};
-use crate::conduct::{Crew, Latency, Phase, Shared, latency};
+use crate::conduct::{Crew, Latency, Shared, latency};
 use crate::failure::Failure;
 use crate::serve::{driver_kind, driver_name};
 
@@ -20,13 +20,13 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
     let uri = NetUri::parse(&args.target)
         .map_err(|error| Failure::Target { target: args.target.clone(), reason: error.to_string() })?;
-    let cpus = args.cpus.clone().unwrap_or_default().0;
-    let workers = args.threads.unwrap_or(cpus.len().max(1)).min(args.connections);
-    let mut builder = Runtime::builder().workers(workers).driver(driver_kind(args.driver)).name("load");
+    let (cpus, workers) = (args.workers.cores(), args.workers.of_load(args.connections));
+    let mut builder =
+        Runtime::builder().workers(workers).driver(driver_kind(args.workers.driver)).name("load");
     if !cpus.is_empty() {
         builder = builder.cpus(cpus);
     }
-    if let Some(bytes) = args.receive_buffer {
+    if let Some(bytes) = args.workers.receive_buffer {
         builder = builder.receive_block_size(bytes);
     }
     let runtime = builder.build().map_err(|error| Failure::Library(error.to_string()))?;
@@ -45,14 +45,15 @@ pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
     let (counters, is_rpc) = (Arc::clone(&shared), is_rpc(&args));
     Ok(Crew {
         connections: args.connections,
-        driver: driver_name(args.driver),
+        driver: driver_name(args.workers.driver),
         wake: Box::new(move || {
             for worker in 0..workers {
                 // A worker that has stopped needs no waking.
                 let _ = on(&waker, worker, wake_here);
             }
         }),
-        ended: Box::new(move || stopped.phase() >= Phase::Drain && stopped.in_flight() == 0),
+        // A worker that has not seen the end may be about to send.
+        ended: Box::new(move || stopped.have_seen_the_end() >= workers && stopped.in_flight() == 0),
         calls: Box::new(move || {
             if is_rpc {
                 count_bytes(&counted, &counters);
@@ -105,11 +106,13 @@ fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) ->
     runtime.handle().run_on(worker, call).map_err(|error| Failure::Library(error.to_string()))
 }
 
-/// Sending begins with the first wake-up; later ones only end the worker's wait.
+/// Sending begins with the first wake-up; later ones end the worker's wait, and say that it has seen the end.
 fn wake_here() {
     let station = Station::here();
     if station.may_send() {
         station.start();
+    } else {
+        station.shared.has_seen_the_end();
     }
 }
 

@@ -6,12 +6,14 @@ mod crew;
 mod echo;
 mod flow;
 mod one_way;
+mod open;
 mod rpc;
+mod schedule;
 mod station;
 mod tally;
 
 use crate::args::{CallMode, LoadArgs, LoadKind};
-use crate::bench::{Row, latencies, per, results, write_json};
+use crate::bench::{OpenLoad, Row, latencies, per, results, write_json};
 use crate::conduct::{Length, Timed, by_clock, by_control};
 use crate::failure::Failure;
 use crate::moves::Moves;
@@ -23,6 +25,10 @@ pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     payload_size(args.kind, args.size)?;
     if args.streams > 1 && args.kind != LoadKind::Stream {
         return Err(Failure::Setting("--streams is for load stream; rpc has --window".into()));
+    }
+    if args.rate.is_some() && !matches!(args.kind, LoadKind::Rpc | LoadKind::Standard | LoadKind::LengthField)
+    {
+        return Err(Failure::Setting("--rate is for rpc, standard and length-field".into()));
     }
     system::check_fd_limit(args.connections)?;
     let crew = if args.kind.is_udp() { crate::udp::crew(args)? } else { crew::start(args)? };
@@ -152,6 +158,7 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         first_error: report.first_error,
         ..Row::default()
     }
+    .with_open(args.rate.map(|rate| OpenLoad { rate, late: after.late - before.late, unsent: report.unsent }))
     .with_fairness(report.fairness)
     .with_latency(Percentiles::over(&[report.latency]), Percentiles::over(&[report.streams]))
 }

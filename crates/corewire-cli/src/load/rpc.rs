@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use corewire::spawn_local;
 use corewire_rpc::{Bytes, Channel, MethodPath, Status, Unary, Version};
 
+use super::open::Open;
 use super::station::{Station, share};
 use super::tally::Tally;
 use crate::args::{CallMode, LoadArgs, LoadKind};
@@ -29,15 +30,22 @@ pub(super) async fn connect(args: &LoadArgs) -> Result<Channel, Failure> {
 }
 
 /// Starts the tasks that call until the phase or the budget ends.
-pub(super) fn start(station: &Rc<Station>, channel: &Channel, index: usize) {
-    let places = station.args.streams as u64;
+pub(super) fn start(station: &Rc<Station>, channel: &Channel, index: usize, open: Option<&Rc<Open>>) {
+    let args = &station.args;
+    let places = match args.kind {
+        LoadKind::Stream => args.streams as u64,
+        // Those of an open load wait for their time one by one.
+        _ if open.is_some() && args.mode != CallMode::Unary => args.window as u64,
+        _ => 1,
+    };
     let left = Rc::new(Cell::new(places));
     for place in 0..places {
         let (station, channel, left) = (Rc::clone(station), channel.clone(), Rc::clone(&left));
+        let open = open.cloned();
         drop(spawn_local(async move {
             let mut lane = Lane::new(&station, &channel, index);
             lane.budget = share(lane.budget, places, place);
-            if let Err(status) = lane.run().await {
+            if let Err(status) = lane.run(open.as_deref()).await {
                 station.shared.fault(|| format!("connection {index}: {status}"));
             }
             left.set(left.get() - 1);
@@ -88,11 +96,13 @@ impl<'a> Lane<'a> {
         Self { station, channel, path, first: index, budget: station.budget(index).unwrap_or(u64::MAX) }
     }
 
-    async fn run(&self) -> Result<(), Status> {
-        match (self.station.args.kind, self.station.args.mode) {
-            (LoadKind::Stream, _) => self.streams().await,
-            (_, CallMode::Unary) => self.unary().await,
-            _ => self.modes().await,
+    /// Calls until the phase or the budget ends; `open` says when calls are due, where it is not when others are back.
+    async fn run(&self, open: Option<&Open>) -> Result<(), Status> {
+        match (self.station.args.kind, self.station.args.mode, open) {
+            (LoadKind::Stream, ..) => self.streams().await,
+            (_, CallMode::Unary, _) => self.unary(open).await,
+            (_, _, None) => self.modes().await,
+            (_, _, Some(open)) => self.mode_calls_when_due(open).await,
         }
     }
 
@@ -121,15 +131,22 @@ impl<'a> Lane<'a> {
     }
 
     /// The oldest call first: the server answers in order.
-    async fn unary(&self) -> Result<(), Status> {
+    async fn unary(&self, open: Option<&Open>) -> Result<(), Status> {
         let window = self.station.args.window;
         let mut calls: VecDeque<Unary<'_>> = VecDeque::with_capacity(window);
         let (mut sent, mut back) = (0, 0);
         let mut probe = Probe::new(window);
         poll_fn(|context| {
             loop {
+                let mut may_come = false;
                 while calls.len() < window && sent < self.budget && self.station.may_send() {
-                    probe.sending(sent, sent + 1, monotonic_ns);
+                    if let Some(open) = open {
+                        let due = open.poll_take(self.station, context);
+                        may_come = due.is_pending();
+                        let Poll::Ready(Some(_)) = due else { break };
+                    } else {
+                        probe.sending(sent, sent + 1, monotonic_ns);
+                    }
                     self.sent();
                     let mut call = self.channel.unary(&self.path, self.message(sent).clone());
                     sent += 1;
@@ -140,10 +157,15 @@ impl<'a> Lane<'a> {
                     }
                     calls.push_back(call);
                 }
-                let Some(oldest) = calls.front_mut() else { return Poll::Ready(Ok(())) };
+                let Some(oldest) = calls.front_mut() else {
+                    return if may_come { Poll::Pending } else { Poll::Ready(Ok(())) };
+                };
                 let Poll::Ready(reply) = Pin::new(oldest).poll(context) else { return Poll::Pending };
                 calls.pop_front();
                 self.received(back, &reply?);
+                if let Some(open) = open {
+                    open.record(self.station, back);
+                }
                 back += 1;
                 if let Some(nanoseconds) = probe.received(back, monotonic_ns) {
                     self.station.record(nanoseconds);
@@ -169,33 +191,45 @@ impl<'a> Lane<'a> {
                 break;
             }
             probe.sending(number, number + 1, monotonic_ns);
-            self.sent();
-            let message = self.message(number).clone();
-            let reply = match self.station.args.mode {
-                CallMode::ClientStream => {
-                    let (sink, reply) =
-                        self.channel.client_stream::<Bytes, Bytes>(&self.path).only(message).await?;
-                    drop(sink);
-                    reply.await?
-                }
-                CallMode::ServerStream => {
-                    let mut replies = self.channel.server_stream::<Bytes, Bytes>(&self.path, message).await?;
-                    only(replies.next().await)?
-                }
-                CallMode::Bidi => {
-                    let (sink, mut replies) =
-                        self.channel.bidi::<Bytes, Bytes>(&self.path).only(message).await?;
-                    drop(sink);
-                    only(replies.next().await)?
-                }
-                CallMode::Unary => self.channel.unary(&self.path, message).await?,
-            };
+            let reply = self.mode_call(number).await?;
             self.received(number, &reply);
             if let Some(nanoseconds) = probe.received(number + 1, monotonic_ns) {
                 self.station.record(nanoseconds);
             }
         }
         Ok(())
+    }
+
+    async fn mode_calls_when_due(&self, open: &Open) -> Result<(), Status> {
+        while let Some(number) = open.take(self.station).await {
+            let reply = self.mode_call(number).await?;
+            self.received(number, &reply);
+            open.record(self.station, number);
+        }
+        Ok(())
+    }
+
+    async fn mode_call(&self, number: u64) -> Result<Bytes, Status> {
+        self.sent();
+        let message = self.message(number).clone();
+        match self.station.args.mode {
+            CallMode::ClientStream => {
+                let (sink, reply) =
+                    self.channel.client_stream::<Bytes, Bytes>(&self.path).only(message).await?;
+                drop(sink);
+                reply.await
+            }
+            CallMode::ServerStream => {
+                let mut replies = self.channel.server_stream::<Bytes, Bytes>(&self.path, message).await?;
+                only(replies.next().await)
+            }
+            CallMode::Bidi => {
+                let (sink, mut replies) = self.channel.bidi::<Bytes, Bytes>(&self.path).only(message).await?;
+                drop(sink);
+                only(replies.next().await)
+            }
+            CallMode::Unary => self.channel.unary(&self.path, message).await,
+        }
     }
 
     /// One stream after the other, each of so many frames, of which the window is on its way at a time.
@@ -208,7 +242,10 @@ impl<'a> Lane<'a> {
             let count = frames.min(left);
             left -= count;
             let begun = monotonic_ns();
+            // Between two frames nothing else may be in flight, and yet the stream is not at its end.
+            self.station.traffic().in_flight.add(1);
             self.one_stream(frame, count, &mut probe, tally.as_deref()).await?;
+            self.station.traffic().in_flight.subtract(1);
             frame += count;
             self.station.record_stream(monotonic_ns().saturating_sub(begun));
         }

@@ -9,6 +9,7 @@ use corewire::{CloseReason, NetClient, Session};
 use corewire_rpc::{Bytes, Channel};
 
 use super::echo::Lane;
+use super::open::Pacer;
 use super::tally::Tally;
 use super::{calls, one_way, rpc};
 use crate::args::{LoadArgs, LoadKind};
@@ -31,6 +32,7 @@ pub(crate) struct Station {
     latency: RefCell<Latency>,
     streams: RefCell<Latency>,
     tallies: RefCell<Vec<Rc<Tally>>>,
+    pacer: RefCell<Option<Rc<Pacer>>>,
     measurement: Cell<u32>,
     clients: RefCell<Vec<(usize, NetClient)>>,
     sessions: RefCell<BTreeMap<usize, Session>>,
@@ -65,6 +67,7 @@ impl Station {
             latency: RefCell::new(latency()),
             streams: RefCell::new(latency()),
             tallies: RefCell::default(),
+            pacer: RefCell::default(),
             measurement: Cell::new(0),
             clients: RefCell::default(),
             sessions: RefCell::default(),
@@ -94,7 +97,11 @@ impl Station {
         shared.add_streams(&station.streams.borrow());
         let tallies = station.tallies.take();
         tallies.iter().for_each(|tally| shared.add_pace(tally.within(shared.measurement())));
-        station.latency.borrow().clone()
+        let mut latency = station.latency.borrow().clone();
+        if let Some(pacer) = station.pacer.take() {
+            shared.add_unsent(pacer.count_unsent(shared.stopped_ns(), &mut latency));
+        }
+        latency
     }
 
     /// Keeps the raw lane of a connection.
@@ -128,12 +135,14 @@ impl Station {
 
     /// Lets every connection send.
     pub(crate) fn start(self: &Rc<Self>) {
-        for (index, channel) in self.channels.borrow().iter() {
-            rpc::start(self, channel, *index);
+        let pacer = self.pacer();
+        let open = |at| pacer.as_ref().and_then(|pacer| pacer.lane(at));
+        for (at, (index, channel)) in self.channels.borrow().iter().enumerate() {
+            rpc::start(self, channel, *index, open(at).as_ref());
         }
         let lanes = self.lanes.take();
         let mut sessions = self.sessions.take();
-        for (index, client) in self.clients.borrow().iter() {
+        for (at, (index, client)) in self.clients.borrow().iter().enumerate() {
             let (index, client) = (*index, client.clone());
             let Some(session) = sessions.remove(&index) else {
                 self.shared.fault(|| format!("connection {index} has no session"));
@@ -143,11 +152,24 @@ impl Station {
                 LoadKind::Echo => lanes.get(&index).into_iter().for_each(|lane| lane.start(&session)),
                 LoadKind::Receive => one_way::start(Rc::clone(self), client, session, index),
                 LoadKind::Udp | LoadKind::UdpSend => {}
-                LoadKind::Standard | LoadKind::LengthField => calls::start(Rc::clone(self), client, index),
+                LoadKind::Standard | LoadKind::LengthField => {
+                    calls::start(Rc::clone(self), client, index, open(at));
+                }
                 // Their connections are channels.
                 LoadKind::Rpc | LoadKind::Stream => {}
             }
         }
+    }
+
+    /// What makes the load an open one, if it is to be.
+    fn pacer(self: &Rc<Self>) -> Option<Rc<Pacer>> {
+        let rate = self.args.rate?;
+        let (channels, clients) = (self.channels.borrow(), self.clients.borrow());
+        let connections = channels.iter().map(|(at, _)| *at).chain(clients.iter().map(|(at, _)| *at));
+        let budgets: Vec<_> = connections.map(|at| self.budget(at).unwrap_or(u64::MAX)).collect();
+        let pacer = Pacer::start(self, rate, self.thread, &budgets);
+        *self.pacer.borrow_mut() = Some(Rc::clone(&pacer));
+        Some(pacer)
     }
 
     #[inline]

@@ -30,19 +30,22 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     // Before the address is told: who knows it may send a signal.
     let signals = (!args.control).then(|| Signals::new([SIGINT, SIGTERM]));
     let signals = signals.transpose().map_err(Failure::io("cannot wait for signals"))?;
-    let server = match args.codec {
-        _ if args.kind == ServeKind::Rpc => rpc::start(args),
-        CodecKind::None => start(args, || RawCodec),
-        CodecKind::Standard => start(args, StandardCodec::default),
-        CodecKind::LengthField => start(args, LengthFieldCodec::default),
+    let server = match args.kind {
+        ServeKind::Rpc if args.codec != CodecKind::None => {
+            Err(Failure::Usage("rpc has its own frames: leave --codec out".into()))
+        }
+        ServeKind::Rpc => rpc::start(args),
+        ServeKind::Echo | ServeKind::UdpEcho => framed(args, || Echo),
+        ServeKind::Sink => framed(args, || Sink),
+        ServeKind::UdpSink => framed(args, DatagramSink::default),
     }?;
-    if args.driver == Driver::Auto && probe().uring.is_err() {
+    if args.workers.driver == Driver::Auto && probe().uring.is_err() {
         eprintln!("corewire: {}", probe());
     }
     println!("listening on {}", server.uri());
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
     let Some(mut signals) = signals else {
-        return attend_server(&driver_name(args.driver), |snapshot| fill(&server, snapshot));
+        return attend_server(&driver_name(args.workers.driver), |snapshot| fill(&server, snapshot));
     };
     let _ = signals.forever().next();
     eprintln!("corewire: shutting down; a second signal ends at once");
@@ -54,18 +57,25 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start<C: Codec>(
+/// A server of what is cut into frames.
+fn framed<H: Handler>(
+    args: &ServeArgs,
+    handler: impl Fn() -> H + Send + Sync + 'static,
+) -> Result<ServerHandle, Failure> {
+    match args.codec {
+        CodecKind::None => start(args, || RawCodec, handler),
+        CodecKind::Standard => start(args, StandardCodec::default, handler),
+        CodecKind::LengthField => start(args, LengthFieldCodec::default, handler),
+    }
+}
+
+fn start<C: Codec, H: Handler>(
     args: &ServeArgs,
     codec: impl Fn() -> C + Send + Sync + 'static,
+    handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> Result<ServerHandle, Failure> {
-    let server = settings(args, NetServer::bind(address(args)).codec(codec));
-    match args.kind {
-        ServeKind::Echo | ServeKind::UdpEcho => server.handler(|| Echo).start(),
-        ServeKind::Sink => server.handler(|| Sink).start(),
-        ServeKind::UdpSink => server.handler(DatagramSink::default).start(),
-        ServeKind::Rpc => unreachable!("it has no codec"),
-    }
-    .map_err(|error| Failure::Library(error.to_string()))
+    let server = settings(args, NetServer::bind(address(args)).codec(codec)).handler(handler).start();
+    server.map_err(|error| Failure::Library(error.to_string()))
 }
 
 /// Where to listen: as asked for, or where this kind usually does.
@@ -80,18 +90,18 @@ fn settings<C, H>(args: &ServeArgs, server: NetServer<C, H>) -> NetServer<C, H> 
     (udp.coalesce, udp.segment) = (!args.no_offload, !args.no_offload);
     let mut server = server
         .udp_options(udp)
-        .driver(driver_kind(args.driver))
+        .driver(driver_kind(args.workers.driver))
         .max_connections(args.connections.unwrap_or_else(system::connections_max))
         // As in the reports: nobody looks a session up here.
         .session_table(false);
-    let cpus = args.cpus.clone().unwrap_or_default().0;
-    if let Some(workers) = args.threads {
+    let cpus = args.workers.cores();
+    if let Some(workers) = args.workers.threads {
         server = server.workers(workers);
     }
     if !cpus.is_empty() {
         server = server.cpus(cpus);
     }
-    if let Some(bytes) = args.receive_buffer {
+    if let Some(bytes) = args.workers.receive_buffer {
         server = server.receive_buffer_size(bytes);
     }
     if let Some(period) = args.stats {

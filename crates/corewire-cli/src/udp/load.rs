@@ -32,9 +32,9 @@ thread_local! {
 /// Opens the clients on their workers.
 pub(crate) fn crew(args: &LoadArgs) -> Result<Crew, Failure> {
     let target = address(&args.target)?;
-    let cpus = args.cpus.clone().unwrap_or_default().0;
-    let workers = args.threads.unwrap_or(cpus.len().max(1)).min(args.connections);
-    let mut builder = Runtime::builder().workers(workers).driver(driver_kind(args.driver)).name("load");
+    let (cpus, workers) = (args.workers.cores(), args.workers.of_load(args.connections));
+    let mut builder =
+        Runtime::builder().workers(workers).driver(driver_kind(args.workers.driver)).name("load");
     if !cpus.is_empty() {
         builder = builder.cpus(cpus);
     }
@@ -48,7 +48,7 @@ pub(crate) fn crew(args: &LoadArgs) -> Result<Crew, Failure> {
     let (waker, counted, ended) = (Arc::clone(&runtime), Arc::clone(&runtime), Arc::clone(&shared));
     Ok(Crew {
         connections: args.connections,
-        driver: driver_name(args.driver),
+        driver: driver_name(args.workers.driver),
         wake: Box::new(move || {
             for worker in 0..workers {
                 // A worker that has stopped needs no waking.

@@ -113,6 +113,19 @@ impl Config {
         self
     }
 
+    /// Makes the longest datagram so many bytes shorter, to leave room for something around it, such as
+    /// `Envelope::OVERHEAD`. Call after [`mtu`](Self::mtu).
+    pub fn reserve(mut self, bytes: usize) -> Self {
+        self.mtu = self.mtu.saturating_sub(bytes);
+        self
+    }
+
+    /// Whether this is the mode.
+    #[inline]
+    pub fn has_mode(&self, mode: Mode) -> bool {
+        self.mode == mode
+    }
+
     /// Message boundaries or stream. Default: messages.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;

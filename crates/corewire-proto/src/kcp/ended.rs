@@ -7,7 +7,8 @@ use super::wire::{Command, Header, fin};
 
 #[derive(Debug)]
 pub(super) struct Ended<A> {
-    until: HashMap<(A, u32), u64>,
+    /// Until when, and whether it broke off.
+    until: HashMap<(A, u32), (u64, bool)>,
     /// In the order of their times.
     order: VecDeque<(u64, (A, u32))>,
     kept_max: usize,
@@ -23,7 +24,8 @@ impl<A: Copy + Eq + Hash> Ended<A> {
         Self { until: HashMap::new(), order: VecDeque::new(), kept_max, quiet_ms, answers: VecDeque::new() }
     }
 
-    pub(super) fn insert(&mut self, now: u64, address: A, conversation: u32) {
+    /// `is_broken`: the peer may not know yet that it is over.
+    pub(super) fn insert(&mut self, now: u64, address: A, conversation: u32, is_broken: bool) {
         self.forget(now);
         if self.order.len() >= self.kept_max
             && let Some((_, oldest)) = self.order.pop_front()
@@ -31,7 +33,7 @@ impl<A: Copy + Eq + Hash> Ended<A> {
             self.until.remove(&oldest);
         }
         let until = now + self.quiet_ms;
-        self.until.insert((address, conversation), until);
+        self.until.insert((address, conversation), (until, is_broken));
         self.order.push_back((until, (address, conversation)));
     }
 
@@ -40,16 +42,25 @@ impl<A: Copy + Eq + Hash> Ended<A> {
         self.until.contains_key(&(address, conversation))
     }
 
-    /// Tells a peer that repeats its end that it has been seen.
+    /// Tells a peer that repeats its end that it has been seen, and one that goes on sending that it need not.
     pub(super) fn answer(&mut self, address: A, header: &Header) {
+        let key = (address, header.conversation);
+        let is_broken = self.until.get(&key).is_some_and(|(_, is_broken)| *is_broken);
         let is_end = header.command == Command::Fin && header.fragment & fin::END != 0;
-        if !is_end || self.answers.len() >= ANSWERS_MAX {
+        let flags = match header.command {
+            Command::Fin if is_end => fin::ACKNOWLEDGE,
+            Command::Push if is_broken => fin::RESET,
+            _ => return,
+        };
+        if self.answers.len() >= ANSWERS_MAX {
             return;
         }
         let answer = Header {
-            fragment: fin::ACKNOWLEDGE,
+            command: Command::Fin,
+            fragment: flags,
+            number: fin::NUMBER,
             timestamp: header.unacknowledged,
-            unacknowledged: header.timestamp,
+            unacknowledged: if is_end { header.timestamp } else { 0 },
             len: 0,
             ..*header
         };

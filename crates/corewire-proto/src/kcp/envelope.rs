@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use chacha20poly1305::{AeadInOut, KeyInit, Tag, XChaCha20Poly1305, XNonce};
 
@@ -46,8 +47,27 @@ pub struct Envelope {
     sender: [u8; SENDER_LEN],
     counter: u64,
     seen: HashMap<[u8; SENDER_LEN], Seen>,
+    shared: Option<Senders>,
     senders_max: usize,
     opened: u64,
+}
+
+/// Which senders are heard by which of the envelopes that share one key and one address, as the sockets of a server's
+/// threads do: what one of them has opened, none of the others takes. It is looked at when a sender is heard for the
+/// first time, not for each datagram.
+#[derive(Debug, Clone, Default)]
+pub struct Senders(Arc<Mutex<HashMap<[u8; SENDER_LEN], [u8; SENDER_LEN]>>>);
+
+impl Senders {
+    /// Whether this envelope may hear the sender: it is new, or was heard here before.
+    fn claim(&self, sender: [u8; SENDER_LEN], by: [u8; SENDER_LEN]) -> bool {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *heard.entry(sender).or_insert(by) == by
+    }
+
+    fn release(&self, sender: &[u8; SENDER_LEN]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(sender);
+    }
 }
 
 /// A datagram was not opened. None of these needs an answer.
@@ -95,15 +115,23 @@ impl Envelope {
             sender,
             counter: 0,
             seen: HashMap::new(),
+            shared: None,
             senders_max: 65_536,
             opened: 0,
         }
     }
 
-    /// How many senders are remembered (default 65,536, at least 1; 160 bytes each). Beyond that the one not heard
-    /// for longest is forgotten.
+    /// How many senders are remembered (default 65,536, at least 1; 160 bytes each). Beyond that those not heard for
+    /// longest are forgotten, one in 16 of them at once.
     pub fn senders_max(mut self, senders: usize) -> Self {
         self.senders_max = senders.max(1);
+        self
+    }
+
+    /// Shares what senders are heard with other envelopes of the same key and address, so that nobody can play back to
+    /// one of them what another has opened.
+    pub fn shared(mut self, senders: Senders) -> Self {
+        self.shared = Some(senders);
         self
     }
 
@@ -172,15 +200,44 @@ impl Envelope {
 
     fn is_first_sight(&mut self, sender: [u8; SENDER_LEN], counter: u64) -> bool {
         self.opened += 1;
-        if self.seen.len() >= self.senders_max && !self.seen.contains_key(&sender) {
-            let oldest = self.seen.iter().min_by_key(|(_, seen)| seen.last_use).map(|(sender, _)| *sender);
-            if let Some(oldest) = oldest {
-                self.seen.remove(&oldest);
-            }
+        if let Some(seen) = self.seen.get_mut(&sender) {
+            seen.last_use = self.opened;
+            return seen.insert(counter);
         }
+        if self.shared.as_ref().is_some_and(|shared| !shared.claim(sender, self.sender)) {
+            return false;
+        }
+        self.make_room();
         let seen = self.seen.entry(sender).or_default();
         seen.last_use = self.opened;
         seen.insert(counter)
+    }
+
+    /// Forgets the senders not heard for longest, some at once, since to find them is some work.
+    fn make_room(&mut self) {
+        if self.seen.len() < self.senders_max {
+            return;
+        }
+        let mut uses: Vec<u64> = self.seen.values().map(|seen| seen.last_use).collect();
+        let forgotten = self.senders_max / 16;
+        let (_, last, _) = uses.select_nth_unstable(forgotten);
+        let last = *last;
+        let shared = &self.shared;
+        self.seen.retain(|sender, seen| {
+            let stays = seen.last_use > last;
+            if !stays && let Some(shared) = shared {
+                shared.release(sender);
+            }
+            stays
+        });
+    }
+}
+
+impl Drop for Envelope {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            self.seen.keys().for_each(|sender| shared.release(sender));
+        }
     }
 }
 
@@ -316,6 +373,23 @@ mod tests {
         b.open(&mut firsts[2].clone()).unwrap();
         assert_eq!(b.seen.len(), 2);
         assert!(b.open(&mut firsts[0].clone()).is_err(), "heard lately, so remembered");
+    }
+
+    #[test]
+    fn envelopes_that_share_senders_take_each_datagram_in_one_place_only() {
+        let senders = Senders::default();
+        let [mut one, mut other] =
+            [4, 5].map(|id| Envelope::new(&[1; 32], [id; 16]).shared(senders.clone()).senders_max(1));
+        let (mut a, mut b) = pair();
+        let (first, second) = (sealed(&mut a, b"first"), sealed(&mut a, b"second"));
+        assert_eq!(one.open(&mut first.clone()).unwrap(), b"first");
+        assert_eq!(other.open(&mut first.clone()), Err(OpenError::Replayed { counter: 0 }));
+        assert_eq!(other.open(&mut second.clone()), Err(OpenError::Replayed { counter: 1 }));
+        assert_eq!(other.open(&mut sealed(&mut b, b"x")).unwrap(), b"x");
+        assert_eq!(one.open(&mut second.clone()).unwrap(), b"second");
+        assert_eq!(senders.0.lock().unwrap().len(), 2);
+        drop((one, other));
+        assert!(senders.0.lock().unwrap().is_empty());
     }
 
     #[test]

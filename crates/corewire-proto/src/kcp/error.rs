@@ -138,6 +138,9 @@ pub enum CloseReason {
     /// Nothing was received for too long (see [`Sessions`](super::Sessions)).
     #[error("nothing was received for too long")]
     Idle,
+    /// Nothing that was sent has been answered: nobody is there, or its key is another.
+    #[error("nothing was answered: nobody may listen there, or with another key")]
+    NoAnswer,
     /// The peer that opened the session never answered: its address may be forged.
     #[error("the peer that opened the session never answered")]
     Unproven,

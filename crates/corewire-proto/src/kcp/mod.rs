@@ -44,7 +44,7 @@ pub use close::State;
 pub use config::{Config, Mode};
 pub use control::{Kcp, Stats};
 #[cfg(feature = "aead")]
-pub use envelope::{Envelope, OpenError, SealError};
+pub use envelope::{Envelope, OpenError, SealError, Senders};
 pub use error::{CloseReason, ConfigError, ReceiveError, SendError};
 pub use sessions::{SessionError, SessionEvent, SessionId, Sessions, SessionsConfig};
 pub use transmit::Transmit;

@@ -29,15 +29,18 @@ pub struct SessionsConfig {
     /// Sessions at most (default 65,536). New peers are refused beyond that.
     pub sessions_max: usize,
     /// Accepted sessions at most whose peer has not yet answered anything, so that its address may be forged
-    /// (default 1024). New peers are refused beyond that; those that have answered are safe from the flood. A flood
-    /// that forges the answers too runs into `sessions_max`; only encryption (`Envelope`, feature `aead`) keeps
-    /// that one out.
+    /// (default 2048). Beyond that a new peer takes the place of the oldest of them if that has had a second to
+    /// answer, and is refused otherwise; those that have answered are safe from the flood. A flood that
+    /// forges the answers too runs into `sessions_max`; only encryption (`Envelope`, feature `aead`) keeps that one out.
     pub unproven_max: usize,
     /// How long an accepted peer has to answer, in milliseconds (default 5000). Every KCP answers the window
     /// question that it is asked on accept.
     pub unproven_timeout_ms: u64,
     /// A session ends when nothing was received for so long, in milliseconds (default 20 minutes).
     pub idle_timeout_ms: u64,
+    /// How long what a session begun here has sent may stay without any answer at all, in milliseconds (default
+    /// 10,000). Then it ends with [`CloseReason::NoAnswer`].
+    pub answer_timeout_ms: u64,
     /// How long the datagrams of a session that is over are told from those of a new one, in milliseconds
     /// (default 10,000). A peer cannot use the same conversation id again before.
     pub quiet_ms: u64,
@@ -49,9 +52,10 @@ impl Default for SessionsConfig {
             conversation: Config::default(),
             accept: true,
             sessions_max: 65_536,
-            unproven_max: 1024,
+            unproven_max: 2048,
             unproven_timeout_ms: 5_000,
             idle_timeout_ms: 20 * 60 * 1000,
+            answer_timeout_ms: 10_000,
             quiet_ms: 10_000,
         }
     }
@@ -83,6 +87,12 @@ pub enum SessionError {
     InUse {
         /// The conversation id.
         conversation: u32,
+    },
+    /// The peer has not answered yet, and its session holds all that it may hold before.
+    #[error("the peer has not answered yet, and its session holds {limit} bytes already")]
+    Unproven {
+        /// The most that it may hold, in bytes.
+        limit: usize,
     },
     /// The limit on sessions is reached.
     #[error("there are {limit} sessions, which is the limit {name}: raise it or let sessions end")]
@@ -122,7 +132,10 @@ struct Session<A> {
     received_at: u64,
     opened_at: u64,
     asked_at: u64,
+    is_own: bool,
     is_proven: bool,
+    /// Since when a peer that was connected to from here owes its first answer.
+    owed_since: Option<u64>,
     is_queued: bool,
     is_readable_told: bool,
     is_end_told: bool,
@@ -176,6 +189,8 @@ pub struct Sessions<A> {
     free: Vec<u32>,
     by_peer: HashMap<(A, u32), SessionId>,
     unproven: usize,
+    /// Those that were not proven when they came, in that order; some are meanwhile, or gone.
+    newcomers: VecDeque<SessionId>,
     /// Sessions that may have something to send.
     queue: VecDeque<SessionId>,
     timers: Timers<SessionId>,
@@ -185,6 +200,11 @@ pub struct Sessions<A> {
 
 /// How often a peer that has not answered yet is asked.
 const ASK_EVERY_MS: u64 = 1000;
+/// How long a peer is safe from newer ones before it has answered.
+const ANSWER_FROM_MS: u64 = 1000;
+/// What a peer that has not answered may make its session hold, in bytes; more of its data is not taken. A first flight
+/// of 128 segments fits.
+const UNPROVEN_MEMORY_MAX: usize = 256 * 1024;
 /// A session that has been quiet for so long gives back its spare memory.
 const TRIM_AFTER_MS: u64 = 10_000;
 
@@ -202,6 +222,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             free: Vec::new(),
             by_peer: HashMap::new(),
             unproven: 0,
+            newcomers: VecDeque::new(),
             queue: VecDeque::new(),
             timers: Timers::default(),
             events: VecDeque::new(),
@@ -315,6 +336,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             if let Some(session) = self.get_mut(id)
                 && let Some(transmit) = session.kcp.poll_transmit(now, out, max_datagrams)
             {
+                if session.is_own && !session.kcp.has_answered() {
+                    session.owed_since.get_or_insert(now);
+                }
                 let address = session.address;
                 // There may be more, but the others come first.
                 self.queue.push_back(id);
@@ -335,7 +359,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         self.timers.next_at().map(|at| at.saturating_sub(now))
     }
 
-    /// Drops a session at once without a word to the peer.
+    /// Drops a session at once. The peer is told if it goes on sending.
     pub fn remove(&mut self, now: u64, id: SessionId) {
         self.discard(now, id, CloseReason::Aborted);
     }
@@ -352,8 +376,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
 
     fn find_or_open(&mut self, now: u64, from: A, datagram: &[u8]) -> Result<SessionId, SessionError> {
         let conversation = conversation(datagram).ok_or(ReceiveError::TooShort { len: datagram.len() })?;
-        if let Some(id) = self.by_peer.get(&(from, conversation)) {
-            return Ok(*id);
+        if let Some(&id) = self.by_peer.get(&(from, conversation)) {
+            return self.check_memory(id, datagram).map(|()| id);
         }
         let (header, data, _) = Header::parse(datagram)?;
         if self.ended.contains(now, from, conversation) {
@@ -369,10 +393,46 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             return Err(ReceiveError::SegmentTooLong { len: data.len(), limit }.into());
         }
         let limit = self.config.unproven_max;
-        if self.unproven >= limit {
+        if self.unproven >= limit && !self.evict_newcomer(now) {
             return Err(SessionError::TooManySessions { name: "unproven_max", limit });
         }
         self.open(now, from, conversation, false)
+    }
+
+    /// Refuses data of a peer that has not answered but makes its session hold much already. It will send it again.
+    #[inline]
+    fn check_memory(&self, id: SessionId, datagram: &[u8]) -> Result<(), SessionError> {
+        let Some(session) = self.get(id).filter(|session| !session.is_proven) else { return Ok(()) };
+        if session.kcp.memory() < UNPROVEN_MEMORY_MAX || !Header::begins_with_data(datagram) {
+            return Ok(());
+        }
+        Err(SessionError::Unproven { limit: UNPROVEN_MEMORY_MAX })
+    }
+
+    /// Ends the oldest session whose peer has not answered, if it has had its time.
+    fn evict_newcomer(&mut self, now: u64) -> bool {
+        while let Some(&id) = self.newcomers.front() {
+            let is_unproven = self.get(id).is_some_and(|session| !session.is_proven);
+            if is_unproven {
+                let is_safe = self.get(id).is_some_and(|session| now < session.opened_at + ANSWER_FROM_MS);
+                if !is_safe {
+                    self.newcomers.pop_front();
+                    self.discard(now, id, CloseReason::Unproven);
+                }
+                return !is_safe;
+            }
+            self.newcomers.pop_front();
+        }
+        false
+    }
+
+    /// Forgets those among the newcomers that have answered or are gone.
+    fn prune_newcomers(&mut self) {
+        if self.newcomers.len() > 2 * self.unproven + 64 {
+            let mut newcomers = std::mem::take(&mut self.newcomers);
+            newcomers.retain(|id| self.get(*id).is_some_and(|session| !session.is_proven));
+            self.newcomers = newcomers;
+        }
     }
 
     fn open(
@@ -394,7 +454,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             received_at: now,
             opened_at: now,
             asked_at: now,
+            is_own,
             is_proven: is_own,
+            owed_since: None,
             is_queued: false,
             is_readable_told: false,
             is_end_told: false,
@@ -410,6 +472,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         self.by_peer.insert((address, conversation), id);
         if !is_own {
             self.unproven += 1;
+            self.newcomers.push_back(id);
+            self.prune_newcomers();
             self.events.push_back(SessionEvent::Opened(id));
             if let Some(session) = self.get_mut(id) {
                 session.kcp.ask_window();
@@ -436,6 +500,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             is_news = session.kcp.is_readable() || is_end_news;
             is_news = is_news && !std::mem::replace(&mut session.is_readable_told, is_news);
         }
+        if outcome.is_ok() {
+            session.owed_since = None;
+        }
         let is_proof = !session.is_proven && session.kcp.has_answered();
         session.is_proven |= is_proof;
         self.unproven -= usize::from(is_proof);
@@ -456,9 +523,13 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     /// Ends sessions that have been idle or unproven for too long, asks the unproven ones again, and trims.
     fn check_time_limits(&mut self, now: u64, id: SessionId) {
         let (idle_ms, unproven_ms) = (self.config.idle_timeout_ms, self.config.unproven_timeout_ms);
+        let answer_ms = self.config.answer_timeout_ms;
         let Some(session) = self.get_mut(id) else { return };
         if now >= session.received_at + idle_ms {
             return self.discard(now, id, CloseReason::Idle);
+        }
+        if session.owed_since.is_some_and(|since| now >= since + answer_ms) {
+            return self.discard(now, id, CloseReason::NoAnswer);
         }
         if !session.is_proven {
             if now >= session.opened_at + unproven_ms {
@@ -478,6 +549,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     /// Nothing is to be sent on this session now: sets its timer, or lets it go if it is over.
     fn settle(&mut self, now: u64, id: SessionId) {
         let (idle_ms, unproven_ms) = (self.config.idle_timeout_ms, self.config.unproven_timeout_ms);
+        let answer_ms = self.config.answer_timeout_ms;
         let Some(session) = self.get_mut(id) else { return };
         session.is_queued = false;
         if let State::Closed(reason) = session.kcp.state()
@@ -486,6 +558,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             return self.discard(now, id, reason);
         }
         let mut at = session.received_at + idle_ms;
+        if let Some(since) = session.owed_since {
+            at = at.min(since + answer_ms);
+        }
         if !session.is_proven {
             at = at.min(session.opened_at + unproven_ms).min(session.asked_at + ASK_EVERY_MS);
         }
@@ -504,9 +579,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         let (address, conversation, is_proven) =
             (session.address, session.kcp.conversation(), session.is_proven);
         self.unproven -= usize::from(!is_proven);
-        if is_proven {
-            self.ended.insert(now, address, conversation);
-        }
+        // Of one that never answered too: what it has sent was read, and must not be read again.
+        let is_broken = !matches!(reason, CloseReason::Finished | CloseReason::Unanswered);
+        self.ended.insert(now, address, conversation, is_broken);
         self.by_peer.remove(&(address, conversation));
         self.timers.clear(id.index);
         let slot = &mut self.slots[id.index as usize];

@@ -30,6 +30,11 @@ impl TraceContext {
         (trace_id != [0; 16] && parent_id != [0; 8]).then_some(Self { trace_id, parent_id, flags })
     }
 
+    /// The same trace as the calls of another span carry it; `None` when its id is all zero.
+    pub fn with_parent(self, parent_id: [u8; 8]) -> Option<Self> {
+        Self::new(self.trace_id, parent_id, self.flags)
+    }
+
     /// The id that all spans of the trace share.
     pub const fn trace_id(&self) -> &[u8; 16] {
         &self.trace_id

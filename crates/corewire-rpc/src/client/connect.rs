@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use corewire::NetUri;
+use corewire::kcp::ClientOptions;
 use corewire::uri::{Host, Scheme};
 use corewire_driver::net::{connect_tcp, connect_unix};
 use corewire_runtime::backoff::Backoff;
@@ -14,6 +15,7 @@ use futures_channel::oneshot;
 
 use super::connection::Endpoint;
 use super::local::{LocalChannel, Seat};
+use super::settings::Server;
 use crate::status::Status;
 
 /// Connects for a seat; after a failure again, as long as somebody waits for it.
@@ -29,10 +31,9 @@ pub(super) async fn keep_trying(channel: Rc<LocalChannel>, seat: usize) {
         if this.is_closed() {
             return;
         }
-        let uris = &this.settings.uris;
-        let uri = uris[attempt % uris.len()].clone();
+        let server = attempt % this.settings.servers.len();
         attempt += 1;
-        let Err(error) = connect(&this, seat, &uri).await else { return };
+        let Err(error) = connect(&this, seat, server).await else { return };
         tracing::debug!(%error, "connecting failed");
         this.set_seat(seat, Seat::Waiting(error));
         drop(this);
@@ -48,17 +49,19 @@ pub(super) async fn keep_trying(channel: Rc<LocalChannel>, seat: usize) {
 
 enum Target {
     Tcp(SocketAddr),
+    Kcp(SocketAddr),
     Unix(PathBuf),
 }
 
-/// Tries each address of a URI.
-async fn connect(channel: &Rc<LocalChannel>, seat: usize, uri: &NetUri) -> Result<(), Status> {
+/// Tries each address of a server.
+async fn connect(channel: &Rc<LocalChannel>, seat: usize, server: usize) -> Result<(), Status> {
+    let Server { uri, kcp } = &channel.settings.servers[server];
     let failed = |why: &dyn std::fmt::Display| {
         Status::unavailable(format!("cannot connect to {uri}: {why}")).not_begun()
     };
     let mut last = failed(&"it has no address");
     for target in targets(uri).await.map_err(|error| failed(&error))? {
-        match connect_to(channel, seat, &target).await {
+        match connect_to(channel, seat, &target, kcp).await {
             Ok(()) => return Ok(()),
             Err(error) => last = failed(&error),
         }
@@ -70,7 +73,7 @@ async fn targets(uri: &NetUri) -> io::Result<Vec<Target>> {
     match (uri.scheme(), uri.host()) {
         (Scheme::Unix, Host::UnixPath(path)) => Ok(vec![Target::Unix(PathBuf::from(path))]),
         (Scheme::Unix, Host::UnixAbstract(name)) => Ok(vec![Target::Unix(PathBuf::from(format!("@{name}")))]),
-        (Scheme::Tcp, host) => {
+        (scheme @ (Scheme::Tcp | Scheme::Kcp), host) => {
             let resolved = match host {
                 Host::Name(_) => {
                     let uri = uri.clone();
@@ -79,24 +82,35 @@ async fn targets(uri: &NetUri) -> io::Result<Vec<Target>> {
                 }
                 _ => uri.resolve().map_err(io::Error::other)?,
             };
-            Ok(resolved.into_iter().map(Target::Tcp).collect())
+            let target = if scheme == Scheme::Kcp { Target::Kcp } else { Target::Tcp };
+            Ok(resolved.into_iter().map(target).collect())
         }
         (other, _) => Err(io::Error::other(format!(
-            "a channel cannot connect to \"{}\": use tcp or unix",
+            "a channel cannot connect to \"{}\": use tcp, kcp or unix",
             other.as_str()
         ))),
     }
 }
 
-async fn connect_to(channel: &Rc<LocalChannel>, seat: usize, target: &Target) -> io::Result<()> {
+async fn connect_to(
+    channel: &Rc<LocalChannel>,
+    seat: usize,
+    target: &Target,
+    kcp: &ClientOptions,
+) -> io::Result<()> {
     let settings = &channel.settings;
-    let socket = match target {
-        Target::Tcp(address) => connect_tcp(*address, &settings.stream),
-        Target::Unix(path) => connect_unix(path, &settings.stream),
-    }?;
     let (sender, receiver) = oneshot::channel();
     let endpoint = Endpoint::new(channel, seat, sender);
-    let connection = Connection::open_connecting(socket, Rc::new(settings.connection.clone()), endpoint)?;
+    let options = Rc::new(settings.connection.clone());
+    let connection = match target {
+        Target::Tcp(address) => {
+            Connection::open_connecting(connect_tcp(*address, &settings.stream)?, options, endpoint)
+        }
+        Target::Kcp(address) => corewire::kcp::connect(*address, kcp, options, endpoint),
+        Target::Unix(path) => {
+            Connection::open_connecting(connect_unix(path, &settings.stream)?, options, endpoint)
+        }
+    }?;
     let guard = AbortOnDrop(Some(connection));
     match timeout(settings.connect_timeout, receiver).await {
         Ok(Ok(opened)) => {

@@ -107,7 +107,9 @@ impl ClientConnection {
         if now < self.look_at.get() {
             return;
         }
-        let has_heard = self.link.with(|state| std::mem::take(&mut state.has_heard));
+        // What is not read from cannot be heard.
+        let has_heard =
+            self.link.with(|state| std::mem::take(&mut state.has_heard)) || self.link.is_stopped();
         let wait = if has_heard || self.look_at.get() == u64::MAX {
             self.is_pinging.set(false);
             every

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire::{ConnectError, NetUri};
+use corewire::{ConnectError, NetUri, kcp};
 use corewire_discovery::Flight;
 use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Code, MethodPath, Mode, Settings as ProtocolSettings, Version};
@@ -28,7 +28,7 @@ use self::discovered::{Discovered, FlightId, Verdict};
 use self::local::LocalChannel;
 pub use self::options::{CallOptions, IntoPath, PathRef};
 pub use self::settings::Retry;
-use self::settings::Settings;
+use self::settings::{Server, Settings};
 use self::start::Plan;
 pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
 pub use self::unary::{Unary, WithMetadata};
@@ -291,7 +291,7 @@ impl ChannelBuilder {
 
     /// Connections that calls are spread over; default 1.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.settings.pool = connections.max(1);
+        self.settings.pool = connections;
         self
     }
 
@@ -363,6 +363,14 @@ impl ChannelBuilder {
         self
     }
 
+    /// How it speaks KCP with servers on `kcp://`: conversation, socket, key. The key that a URI names is that of its server
+    /// alone; one given here is for all of them and comes first. How long to wait for a first answer is told by
+    /// [`connect_timeout`](Self::connect_timeout).
+    pub fn kcp(mut self, options: kcp::ClientOptions) -> Self {
+        self.settings.kcp = options;
+        self
+    }
+
     /// The worker to live on. Default: the one that makes it, or else a worker that all such channels share.
     pub fn worker(mut self, worker: WorkerHandle) -> Self {
         self.settings.worker = Some(worker);
@@ -372,11 +380,18 @@ impl ChannelBuilder {
     /// Makes the channel. It connects when it is first used.
     ///
     /// # Errors
-    /// A URI is wrong, or no worker can be had.
+    /// A URI or a setting is wrong, the key that the URI names cannot be read, or no worker can be had.
     pub fn build(self) -> Result<Channel, ConnectError> {
         let Self { mut settings, uris } = self;
+        settings.check()?;
+        settings.kcp = settings.kcp.answer_timeout(settings.connect_timeout);
         for uri in uris {
-            settings.uris.push(NetUri::parse(&uri)?);
+            let uri = NetUri::parse(&uri)?;
+            let mut kcp = settings.kcp.clone();
+            if let (false, Some(source)) = (kcp.has_key(), uri.key_source()) {
+                kcp = kcp.key(source.load()?);
+            }
+            settings.servers.push(Server { uri, kcp });
         }
         Self::install(settings, LocalChannel::new)
     }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewire::NetUri;
+use corewire::{NetUri, SettingError, kcp};
 use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
 use corewire_runtime::{ConnectionOptions, WorkerHandle};
 
 use crate::interceptor::ClientInterceptor;
+use crate::limits;
 
 /// When calls that are marked idempotent are made again. A retry needs a token of the budget; each success gives a
 /// part of one back, so that retries stay a share of all calls.
@@ -34,9 +35,17 @@ impl Default for Retry {
     }
 }
 
+/// One of the servers that answer the same calls.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    pub(super) uri: NetUri,
+    /// With the key that the URI names.
+    pub(super) kcp: kcp::ClientOptions,
+}
+
 #[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) uris: Vec<NetUri>,
+    pub(super) servers: Vec<Server>,
     pub(super) version: Version,
     pub(super) protocol: ProtocolSettings,
     pub(super) pool: usize,
@@ -53,6 +62,7 @@ pub(super) struct Settings {
     pub(super) interceptors: Vec<Arc<dyn ClientInterceptor>>,
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
+    pub(super) kcp: kcp::ClientOptions,
     pub(super) worker: Option<WorkerHandle>,
 }
 
@@ -62,7 +72,7 @@ impl Settings {
         // Its users decide what they send and wait for: holding back replies could stop both sides for good.
         connection.pause_receive_on_backlog = false;
         Self {
-            uris: Vec::new(),
+            servers: Vec::new(),
             version: Version::V2,
             protocol: ProtocolSettings::default(),
             pool: 1,
@@ -78,15 +88,41 @@ impl Settings {
             interceptors: Vec::new(),
             connection,
             stream: StreamOptions::default(),
+            kcp: kcp::ClientOptions::default(),
             worker: None,
         }
+    }
+}
+
+impl Settings {
+    /// Refuses settings with which no call could ever succeed.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        limits::check(&self.protocol)?;
+        self.connection.check()?;
+        SettingError::if_zero("the number of connections", self.pool)?;
+        SettingError::if_zero("the connect timeout", self.connect_timeout)?;
+        SettingError::if_zero("the time of a call", self.timeout)?;
+        if let Some(every) = self.keep_alive {
+            SettingError::if_zero("the time before a keep-alive ping", every)?;
+            SettingError::if_zero("the time for the answer to a ping", self.keep_alive_timeout)?;
+        }
+        let (initial, max) = self.backoff;
+        if max.is_zero() || max < initial {
+            let allowed = format!("more than 0, and at least the first, {initial:?}");
+            return Err(SettingError::new(
+                "the longest wait before a reconnect",
+                format!("{max:?}"),
+                allowed,
+            ));
+        }
+        self.retry.map_or(Ok(()), |retry| SettingError::if_zero("the attempts of a retry", retry.attempts))
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("uris", &self.uris)
+            .field("servers", &self.servers)
             .field("version", &self.version)
             .field("pool", &self.pool)
             .finish_non_exhaustive()

@@ -141,20 +141,26 @@ impl<'a> Plan<'a> {
 
     /// The time that is left, and the time to tell the server.
     #[inline]
-    fn time_left(&self, channel: &LocalChannel, wait: &Wait) -> (Duration, Option<Duration>) {
+    fn time_left(
+        &self,
+        channel: &LocalChannel,
+        wait: &Wait,
+        timeout: Option<Duration>,
+    ) -> (Duration, Option<Duration>) {
         let outer = Current::get().deadline;
         let own = wait.0.as_ref().and_then(|wait| wait.deadline);
         if own.is_none() && outer.is_none() {
             // Streams live as long as they like unless told otherwise.
             let default = if self.mode == Mode::Unary { channel.settings.timeout } else { Duration::MAX };
-            return (self.timeout.unwrap_or(default), self.timeout);
+            return (timeout.unwrap_or(default), timeout);
         }
         let own = own.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let outer = outer.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let is_bound = self.mode == Mode::Unary || self.timeout.is_some();
-        let own = if is_bound { own.or(self.timeout).or(Some(channel.settings.timeout)) } else { None };
+        let is_bound = self.mode == Mode::Unary || timeout.is_some();
+        let own =
+            own.into_iter().chain(timeout).min().or(Some(channel.settings.timeout)).filter(|_| is_bound);
         let left = own.into_iter().chain(outer).min().unwrap_or(Duration::MAX);
-        (left, (self.timeout.is_some() || outer.is_some()).then_some(left))
+        (left, (timeout.is_some() || outer.is_some()).then_some(left))
     }
 
     /// As `begin_on`, at an endpoint that the balancer chooses.
@@ -196,25 +202,28 @@ impl<'a> Plan<'a> {
         wait: &Wait,
         context: &mut Context<'_>,
     ) -> Option<Result<(Rc<Link>, Begun), Status>> {
-        let (left, told) = self.time_left(channel, wait);
         let path = match self.path.get() {
             Ok(path) => path,
             Err(status) => return Some(Err(status)),
         };
+        let mut changed = None;
         if !channel.settings.interceptors.is_empty() {
-            let options = self.options.get_or_insert_default();
-            for interceptor in &channel.settings.interceptors {
-                if let Err(status) = interceptor.on_call(path, options) {
-                    return Some(Err(status.not_begun()));
-                }
-            }
-        }
-        let begun = link.with(|state| {
-            if state.out.is_over {
-                state.wait(context);
+            if link.with(|state| state.waits(context)) {
                 return None;
             }
-            let key = match self.write(state, told) {
+            match self.intercepted(channel, path) {
+                Ok(options) => changed = Some(options),
+                Err(status) => return Some(Err(status)),
+            }
+        }
+        let timeout = changed.as_ref().map_or(self.timeout, |options| options.timeout);
+        let options = changed.as_deref().or(self.options.as_deref());
+        let (left, told) = self.time_left(channel, wait, timeout);
+        let begun = link.with(|state| {
+            if state.waits(context) {
+                return None;
+            }
+            let key = match self.write(state, told, options) {
                 Ok(key) => key,
                 Err(CallError::GoingAway) => {
                     channel.wait(context);
@@ -238,18 +247,23 @@ impl<'a> Plan<'a> {
     }
 
     #[inline]
-    fn write(&self, state: &mut State, told: Option<Duration>) -> Result<CallKey, CallError> {
+    fn write(
+        &self,
+        state: &mut State,
+        told: Option<Duration>,
+        options: Option<&CallOptions>,
+    ) -> Result<CallKey, CallError> {
         let State { machine, out, .. } = state;
         let path = self.path.get().map_err(|_| CallError::MessageNeeded)?;
         let payload = self.payload.as_ref().map(Kept);
         if let Some(payload) = payload
             && self.mode == Mode::Unary
-            && self.options.is_none()
+            && options.is_none()
             && told.is_none()
         {
             return machine.unary(path, payload, out);
         }
-        let head = self.options.as_ref().map(|options| &options.head);
+        let head = options.map(|options| &options.head);
         let metadata: Vec<(&str, &[u8])> = head.map_or_else(Vec::new, |head| head.metadata.iter().collect());
         let is_v2 = machine.version() == Some(Version::V2);
         let options = Options {
@@ -262,6 +276,17 @@ impl<'a> Plan<'a> {
             return machine.open_stream(path, &options, out);
         }
         machine.begin(&Begin { path, mode: self.mode, end: self.end, options }, payload, out)
+    }
+
+    /// The options as interceptors change them: each attempt begins with those of the caller.
+    #[cold]
+    fn intercepted(&self, channel: &LocalChannel, path: &MethodPath) -> Result<Box<CallOptions>, Status> {
+        let mut options = self.options.clone().unwrap_or_default();
+        options.timeout = self.timeout;
+        for interceptor in &channel.settings.interceptors {
+            interceptor.on_call(path, &mut options).map_err(Status::not_begun)?;
+        }
+        Ok(options)
     }
 
     /// The same without borrows.

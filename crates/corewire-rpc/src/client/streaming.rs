@@ -16,6 +16,7 @@ use futures_channel::oneshot;
 use super::Channel;
 use super::discovered::FlightId;
 use super::start::{Begun, Plan, Wait};
+use crate::current::Current;
 use crate::handle::Handle;
 use crate::link::Link;
 use crate::message::Message;
@@ -169,7 +170,15 @@ impl<'a, S: Shape> Opening<'a, S> {
     /// Sends the caller's W3C trace context (version 2).
     pub fn trace(mut self, trace: TraceContext) -> Self {
         if let Some(plan) = &mut self.plan {
-            plan.options().set_trace(trace, "");
+            plan.options().head.trace = Some(trace);
+        }
+        self
+    }
+
+    /// Sends the caller's W3C `tracestate` with the trace (version 2).
+    pub fn trace_state(mut self, state: impl Into<String>) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.options().head.trace_state = state.into();
         }
         self
     }
@@ -198,14 +207,17 @@ impl<'a, S: Shape> Opening<'a, S> {
         let mut plan = self.plan.take().ok_or_else(Status::closed)?.into_owned();
         let channel = self.channel.clone();
         let (mut sender, receiver) = oneshot::channel();
+        let current = Current::get().elsewhere();
         let began = self.channel.worker().run(move || {
             drop(spawn_local(async move {
                 let mut wait = Wait::NEW;
-                let begun =
-                    std::future::poll_fn(|context| match plan.poll_here(&channel, &mut wait, context) {
+                let begun = poll_fn(|context| {
+                    let _entered = current.enter();
+                    match plan.poll_here(&channel, &mut wait, context) {
                         Poll::Ready(begun) => Poll::Ready(Some(begun)),
                         Poll::Pending => sender.poll_canceled(context).map(|()| None),
-                    });
+                    }
+                });
                 match begun.await {
                     Some(begun) => {
                         // Given up in the last moment: the ends are dropped, and the call with them.

@@ -16,6 +16,7 @@ use super::discovered::FlightId;
 use super::repeat;
 use super::start::{Begun, Plan, Wait};
 use super::{Channel, tell};
+use crate::current::Current;
 use crate::link::with_link;
 use crate::message::Message;
 use crate::metadata::Metadata;
@@ -87,7 +88,15 @@ impl<'a, Resp> Unary<'a, Resp> {
     /// Sends the caller's W3C trace context (version 2).
     pub fn trace(mut self, trace: TraceContext) -> Self {
         if let Some(plan) = &mut self.plan {
-            plan.options().set_trace(trace, "");
+            plan.options().head.trace = Some(trace);
+        }
+        self
+    }
+
+    /// Sends the caller's W3C `tracestate` with the trace (version 2).
+    pub fn trace_state(mut self, state: impl Into<String>) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.options().head.trace_state = state.into();
         }
         self
     }
@@ -154,13 +163,17 @@ impl<'a, Resp> Unary<'a, Resp> {
         let plan = self.plan.take().ok_or_else(Status::closed)?.into_owned();
         let channel = self.channel.clone();
         let (mut sender, receiver) = oneshot::channel();
+        let current = Current::get().elsewhere();
         let began = self.channel.worker().run(move || {
             drop(spawn_local(async move {
                 let mut call = std::pin::pin!(repeat::call(&channel, plan));
-                let result = poll_fn(|context| match call.as_mut().poll(context) {
-                    Poll::Ready(result) => Poll::Ready(Some(result)),
-                    // Nobody waits any more: the call is dropped, and so given up.
-                    Poll::Pending => sender.poll_canceled(context).map(|()| None),
+                let result = poll_fn(|context| {
+                    let _entered = current.enter();
+                    match call.as_mut().poll(context) {
+                        Poll::Ready(result) => Poll::Ready(Some(result)),
+                        // Nobody waits any more: the call is dropped, and so given up.
+                        Poll::Pending => sender.poll_canceled(context).map(|()| None),
+                    }
                 });
                 if let Some(result) = result.await {
                     // Given up in the last moment.

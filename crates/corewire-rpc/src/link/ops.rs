@@ -114,7 +114,9 @@ impl Link {
                 Some(last) => replies.send(machine, key, Kept(last), true, out),
                 None => replies.finish(machine, key, out),
             };
-            Ok(ended?)
+            ended?;
+            replies.remove(key);
+            Ok(())
         })
     }
 
@@ -257,9 +259,13 @@ fn wait(waiting: &mut Vec<Waker>, context: &Context<'_>) {
 }
 
 impl State {
-    /// Wakes the task when the send queue has room again.
-    pub(crate) fn wait(&mut self, context: &Context<'_>) {
-        wait(&mut self.waiting, context);
+    /// Whether the send queue has no room; then the task is woken when it has.
+    #[inline]
+    pub(crate) fn waits(&mut self, context: &Context<'_>) -> bool {
+        if self.out.is_over {
+            wait(&mut self.waiting, context);
+        }
+        self.out.is_over
     }
 
     #[inline]

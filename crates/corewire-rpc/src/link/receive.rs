@@ -164,6 +164,8 @@ impl Link {
             next
         });
         tasks.into_iter().for_each(corewire_runtime::JoinHandle::abort);
+        // What they had not taken counts no more.
+        self.resume();
         next
     }
 }

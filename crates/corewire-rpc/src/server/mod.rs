@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire::server::ProtocolServer;
-use corewire::{DriverKind, NetServer, ServerError, ServerHandle, ShutdownReport};
+use corewire::{DriverKind, NetServer, ServerError, ServerHandle, SettingError, ShutdownReport};
 use corewire_proto::rpc::{Settings, Version};
 use corewire_runtime::{Builder, Handle};
 
@@ -29,6 +29,7 @@ use self::service::{Registered, route};
 use crate::discover::{Registration, Registrations, RegistrySource, registered};
 use crate::gauges::ServerGauges;
 use crate::interceptor::ServerInterceptor;
+use crate::limits;
 use crate::status::Status;
 use crate::stream::{Sink, Streaming};
 
@@ -63,7 +64,6 @@ pub struct RpcServer {
     settings: Settings,
     call_timeout: Option<Duration>,
     half_close_timeout: Duration,
-    high_water: usize,
     gauges: ServerGauges,
     registrations: Registrations,
 }
@@ -78,7 +78,6 @@ impl RpcServer {
             settings: Settings::default(),
             call_timeout: None,
             half_close_timeout: HALF_CLOSE_TIMEOUT,
-            high_water: 256 * 1024,
             gauges: ServerGauges::new(),
             registrations: Registrations::default(),
         }
@@ -164,7 +163,6 @@ impl RpcServer {
     /// more is read from its client, and sinks wait.
     pub fn water_marks(mut self, low: usize, high: usize) -> Self {
         self.net = self.net.water_marks(low, high);
-        self.high_water = high;
         self
     }
 
@@ -188,8 +186,7 @@ impl RpcServer {
         self.net(|net| net.runtime(builder))
     }
 
-    /// Changes the settings of the server below: placement, connections, idle timeout, sockets. Water marks are set by
-    /// [`water_marks`](Self::water_marks).
+    /// Changes the settings of the server below: placement, connections, idle timeout, sockets.
     pub fn net(mut self, change: impl FnOnce(NetServer) -> NetServer) -> Self {
         self.net = change(self.net);
         self
@@ -199,19 +196,19 @@ impl RpcServer {
     /// [`ServerHandle::shutdown`] sends GOAWAY, lets calls finish and cuts at the deadline what is left.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, the workers cannot be started, or a registry refuses the server.
+    /// The URI or a setting is wrong, the address cannot be had, the workers cannot be started, or a registry refuses the server.
     pub fn start(mut self) -> Result<ServerHandle, ServerError> {
         let registrations = self.take_registrations();
-        registered(self.build().start()?, registrations)
+        registered(self.build()?.start()?, registrations)
     }
 
     /// Listens on the workers of a runtime that exists.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, or the workers have stopped.
+    /// The URI or a setting is wrong, the address cannot be had, or the workers have stopped.
     pub fn start_on(mut self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
         let registrations = self.take_registrations();
-        registered(self.build().start_on(runtime)?, registrations)
+        registered(self.build()?.start_on(runtime)?, registrations)
     }
 
     /// Serves until SIGINT or SIGTERM; then lets calls finish, for 10 s at most, and says what it cut.
@@ -220,7 +217,7 @@ impl RpcServer {
     /// As [`start`](Self::start), or signals cannot be received.
     pub fn run(mut self) -> Result<ShutdownReport, ServerError> {
         let registrations = self.take_registrations();
-        self.build().run_with(|server| registered(server, registrations))
+        self.build()?.run_with(|server| registered(server, registrations))
     }
 
     fn take_registrations(&mut self) -> Registrations {
@@ -229,7 +226,11 @@ impl RpcServer {
         registrations
     }
 
-    fn build(self) -> ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static> {
+    fn build(self) -> Result<ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static>, ServerError> {
+        limits::check(&self.settings)?;
+        if let Some(timeout) = self.call_timeout {
+            SettingError::if_zero("the most time of a call", timeout)?;
+        }
         let plan = Arc::new(Plan {
             group: self.gauges.group(),
             workers: self.gauges.workers().clone(),
@@ -238,9 +239,9 @@ impl RpcServer {
             settings: self.settings,
             call_timeout: self.call_timeout,
             half_close_timeout: self.half_close_timeout,
-            high_water: self.high_water,
+            high_water: self.net.connection_settings().high_water,
         });
-        self.net.protocol(move || Endpoint::new(plan.clone()))
+        Ok(self.net.protocol(move || Endpoint::new(plan.clone())))
     }
 }
 

@@ -53,7 +53,14 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         for interceptor in self.interceptors[..self.seen].iter().rev() {
-            interceptor.on_end(&self.context, self.code, took);
+            // Dropped while a panic unwinds, perhaps: a second one would end the process.
+            let told = catch_unwind(AssertUnwindSafe(|| interceptor.on_end(&self.context, self.code, took)));
+            if told.is_err() {
+                tracing::error!(
+                    method = self.context.method(),
+                    "an interceptor panicked at the end of a call"
+                );
+            }
         }
     }
 }
@@ -82,7 +89,10 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
             if let Some(place) = call.place
                 && let Err(status) = call.link().finish(place, None)
             {
-                call.link().with(|state| fail(state, key, &status));
+                call.link().with(|state| {
+                    fail(state, key, &status);
+                    state.replies.remove(key);
+                });
             }
         }
         Err(status) => call.link().with(|state| {
@@ -91,7 +101,6 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
         }),
     }
     if let Some(place) = call.place {
-        call.link().with(|state| state.replies.remove(key));
         call.link().let_go(place, Code::OK);
     }
 }

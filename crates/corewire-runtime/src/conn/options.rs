@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::SettingError;
+
 /// Limits and times of a connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -20,6 +22,27 @@ pub struct ConnectionOptions {
     pub idle_timeout: Option<Duration>,
     /// How long a close waits for the peer to take what is queued; default 10 s.
     pub close_timeout: Duration,
+}
+
+impl ConnectionOptions {
+    /// Checks that a connection can work with these settings. Servers and clients do this before they start.
+    ///
+    /// # Errors
+    /// The high-water mark is 0 or below the low one, the limit of the queue is below the high one, so that a sender
+    /// could wait for ever; or the idle timeout is 0.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let Self { high_water, low_water, queue_limit, .. } = *self;
+        SettingError::if_zero("the high-water mark of the send queue", high_water)?;
+        if low_water > high_water {
+            let allowed = format!("at most the high-water mark, {high_water}");
+            return Err(SettingError::new("the low-water mark of the send queue", low_water, allowed));
+        }
+        if queue_limit < high_water {
+            let allowed = format!("at least the high-water mark, {high_water}");
+            return Err(SettingError::new("the limit of the send queue", queue_limit, allowed));
+        }
+        self.idle_timeout.map_or(Ok(()), |timeout| SettingError::if_zero("the idle timeout", timeout))
+    }
 }
 
 impl Default for ConnectionOptions {

@@ -22,7 +22,7 @@ use super::inbox::Inbox;
 use super::local::{self, Client, Link};
 use super::settings::Settings;
 use super::{NetClient, Shared};
-use crate::datagram::{self, DatagramKind};
+use crate::datagram::{self, DatagramKind, reachable};
 use crate::framed::Framed;
 use crate::handler::Handler;
 use crate::server::unix_path;
@@ -30,7 +30,7 @@ use crate::uri::{Host, NetUri, Scheme};
 
 /// Makes a client on its worker and its first connection.
 pub(super) async fn connect<C, H, CF, HF>(
-    settings: Settings,
+    mut settings: Settings,
     codec: CF,
     handler: HF,
 ) -> Result<NetClient, ConnectError>
@@ -40,6 +40,11 @@ where
     C: Codec,
     H: Handler,
 {
+    settings.check()?;
+    settings.datagram.answer_timeout = settings.connect_timeout;
+    if let (None, Some(source)) = (&settings.datagram.key, settings.uri.key_source()) {
+        settings.datagram.key = Some(source.load()?);
+    }
     let worker = match settings.worker.clone().or_else(WorkerHandle::current) {
         Some(worker) => worker,
         None => shared_worker()?,
@@ -126,17 +131,6 @@ impl std::fmt::Display for Target {
             Self::Unix(path) => path.display().fmt(f),
         }
     }
-}
-
-/// The any-address is an address to listen on; who connects to it means this machine.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        match address {
-            SocketAddr::V4(_) => address.set_ip(std::net::Ipv4Addr::LOCALHOST.into()),
-            SocketAddr::V6(_) => address.set_ip(std::net::Ipv6Addr::LOCALHOST.into()),
-        }
-    }
-    address
 }
 
 /// Tries each address of the client's URI.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::codec::EncodeError;
-use corewire_runtime::BuildError;
+use corewire_runtime::{BuildError, SettingError};
 
+use crate::kcp::KeyError;
 use crate::uri::{Scheme, UriError};
 
 /// A client could not connect.
@@ -19,6 +20,9 @@ pub enum ConnectError {
     /// No client for this scheme.
     #[error("a client cannot connect to \"{}\" yet: use tcp, udp, kcp or unix", .0.as_str())]
     Scheme(Scheme),
+    /// The key that the URI names cannot be had.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// The address does not answer; the last one tried, if there are several.
     #[error("cannot connect to {address}: {source}")]
     Refused {
@@ -35,6 +39,9 @@ pub enum ConnectError {
         /// The connect timeout.
         timeout: Duration,
     },
+    /// Nothing could ever work with this setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// No worker can be had.
     #[error(transparent)]
     Runtime(#[from] BuildError),

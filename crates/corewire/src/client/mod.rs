@@ -35,6 +35,7 @@ pub use self::settings::Reconnect;
 use self::settings::Settings;
 use crate::frame::Message;
 use crate::handler::{Handler, Ignore};
+use crate::kcp::Key;
 use crate::uri::NetUri;
 
 /// A client to be: what it connects to, how it frames, and its limits. Made by [`NetUri::client`].
@@ -93,7 +94,7 @@ impl<C, H> ClientBuilder<C, H> {
     /// Keeps frames that are no replies, this many at the most, for [`NetClient::recv`]. When they are not taken the
     /// server is held back, replies included. Without it, and without a handler, they are dropped.
     pub fn inbox(mut self, messages: usize) -> Self {
-        self.settings.inbox = Some(messages.max(1));
+        self.settings.inbox = Some(messages);
         self
     }
 
@@ -155,6 +156,14 @@ impl<C, H> ClientBuilder<C, H> {
     /// Settings of a KCP conversation; default: [`kcp::Config::turbo`] in stream mode with windows of 1,024 segments.
     pub fn kcp_config(mut self, config: kcp::Config) -> Self {
         self.settings.datagram.kcp = config;
+        self
+    }
+
+    /// Encrypts KCP with a key that the server knows too. It comes before the `key-file` or `key-env` of the URI.
+    /// Default: no encryption. With another key than the server's, calls end after the connect timeout with
+    /// [`CallError::ConnectionLost`].
+    pub fn kcp_key(mut self, key: Key) -> Self {
+        self.settings.datagram.key = Some(key);
         self
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use corewire_driver::net::StreamOptions;
 use corewire_runtime::backoff::Backoff;
-use corewire_runtime::{ConnectionOptions, WorkerHandle};
+use corewire_runtime::{ConnectionOptions, SettingError, WorkerHandle};
 
 use crate::datagram::DatagramSettings;
 use crate::uri::NetUri;
@@ -53,6 +53,30 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    /// Refuses settings with which nothing could ever be sent or answered.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        self.connection.check()?;
+        SettingError::if_zero("the connect timeout", self.connect_timeout)?;
+        SettingError::if_zero("the request timeout", self.request_timeout)?;
+        if let Some(calls) = self.calls_max {
+            SettingError::if_zero("the most requests in flight", calls)?;
+        }
+        if let Some(messages) = self.inbox {
+            SettingError::if_zero("the most messages in the inbox", messages)?;
+        }
+        if let Some(Reconnect { initial, max, .. }) = &self.reconnect
+            && (max.is_zero() || max < initial)
+        {
+            let allowed = format!("more than 0, and at least the first, {initial:?}");
+            return Err(SettingError::new(
+                "the longest wait before a reconnect",
+                format!("{max:?}"),
+                allowed,
+            ));
+        }
+        Ok(())
+    }
+
     pub(super) fn new(uri: NetUri) -> Self {
         let mut connection = ConnectionOptions::default();
         // Its user decides what it sends and waits for: holding back replies could stop both sides for good.

@@ -11,9 +11,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use corewire_driver::Socket;
-use corewire_proto::kcp::{Config, Mode};
+use corewire_proto::kcp::{Config, Mode, Senders};
 use corewire_runtime::udp::{UdpError, UdpOptions, UdpPort};
 use corewire_runtime::{Connection, ConnectionOptions, Protocol, SendError};
+
+use crate::kcp::Key;
 
 /// What is spoken on a datagram socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,12 @@ impl fmt::Display for DatagramKind {
 pub(crate) struct DatagramSettings {
     pub(crate) udp: UdpOptions,
     pub(crate) kcp: Config,
+    /// Encrypts KCP.
+    pub(crate) key: Option<Key>,
+    /// Shared by the sockets of a server.
+    pub(crate) senders: Senders,
+    /// How long a KCP client's first data may stay without any answer.
+    pub(crate) answer_timeout: Duration,
     pub(crate) sessions_max: usize,
     pub(crate) idle_timeout: Option<Duration>,
 }
@@ -45,6 +53,9 @@ impl Default for DatagramSettings {
         Self {
             udp: UdpOptions::default(),
             kcp: Config::turbo().windows(1024, 1024).mode(Mode::Stream),
+            key: None,
+            senders: Senders::default(),
+            answer_timeout: Duration::from_secs(5),
             sessions_max: 65_536,
             idle_timeout: Some(Duration::from_secs(120)),
         }
@@ -87,6 +98,17 @@ pub(crate) fn connect(
         DatagramKind::Udp => link::connect(peer, settings, options, protocol),
         DatagramKind::Kcp => kcp::connect(peer, settings, options, protocol),
     }
+}
+
+/// The any-address is an address to listen on; who connects to it means this machine.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        match address {
+            SocketAddr::V4(_) => address.set_ip(std::net::Ipv4Addr::LOCALHOST.into()),
+            SocketAddr::V6(_) => address.set_ip(std::net::Ipv6Addr::LOCALHOST.into()),
+        }
+    }
+    address
 }
 
 /// A socket of the system's choice that can reach the peer.

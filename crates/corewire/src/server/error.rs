@@ -2,8 +2,9 @@
 
 use std::io;
 
-use corewire_runtime::{BuildError, SpawnError};
+use corewire_runtime::{BuildError, SettingError, SpawnError};
 
+use crate::kcp::KeyError;
 use crate::uri::{Scheme, UriError};
 
 /// A server could not be started.
@@ -13,9 +14,12 @@ pub enum ServerError {
     /// The URI is wrong, or its host has no address.
     #[error(transparent)]
     Uri(#[from] UriError),
-    /// No server for this scheme; of a [`ProtocolServer`](crate::ProtocolServer) neither for `udp` and `kcp`.
+    /// No server for this scheme; of a [`ProtocolServer`](crate::ProtocolServer) neither for `udp`.
     #[error("{} cannot listen on \"{}\": use {}", whose(*.0).0, .0.as_str(), whose(*.0).1)]
     Scheme(Scheme),
+    /// The key that the URI names cannot be had.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", hint(source))]
     Listen {
@@ -24,6 +28,9 @@ pub enum ServerError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Nothing could ever work with this setting.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The workers could not be started.
     #[error(transparent)]
     Runtime(#[from] BuildError),
@@ -41,9 +48,7 @@ pub enum ServerError {
 /// Who refuses the scheme, and what it takes.
 fn whose(refused: Scheme) -> (&'static str, &'static str) {
     match refused {
-        Scheme::Udp | Scheme::Kcp => {
-            ("a server of a protocol, which needs a stream of bytes,", "tcp or unix")
-        }
+        Scheme::Udp => ("a server of a protocol, which needs a stream of bytes,", "tcp, kcp or unix"),
         _ => ("a server", "tcp, udp, kcp or unix"),
     }
 }

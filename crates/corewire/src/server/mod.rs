@@ -34,6 +34,7 @@ pub use self::stats::ServerStats;
 pub use self::task::SessionStream;
 use crate::framed::Framed;
 use crate::handler::{Handler, Ignore};
+use crate::kcp::Key;
 
 /// A server to be: what it listens on, how it frames, what it does, and its limits.
 ///
@@ -203,6 +204,14 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
+    /// Encrypts KCP with a key that the clients know too, and drops what was not encrypted with it; the drops are counted
+    /// ([`ServerStats`], `workers.datagrams_dropped`). It comes before the `key-file` or `key-env` of the URI. Default:
+    /// no encryption.
+    pub fn kcp_key(mut self, key: Key) -> Self {
+        self.settings.datagram.key = Some(key);
+        self
+    }
+
     /// Sessions at the most; default 1,000,000.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections;
@@ -232,6 +241,11 @@ impl<C, H> NetServer<C, H> {
     pub fn connection_options(mut self, options: ConnectionOptions) -> Self {
         self.settings.connection = options;
         self
+    }
+
+    /// The limits and times of a session's connection, as they are set so far.
+    pub const fn connection_settings(&self) -> &ConnectionOptions {
+        &self.settings.connection
     }
 
     /// Options of accepted sockets.
@@ -270,7 +284,7 @@ where
     /// Starts workers of its own and listens. Dropping the handle stops the server at once.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, or the workers cannot be started.
+    /// The URI or a setting is wrong, the address cannot be had, or the workers cannot be started.
     pub fn start(self) -> Result<ServerHandle, ServerError> {
         let (codec, handler) = (self.codec, self.handler);
         self.settings.start(framed(codec, handler))
@@ -279,7 +293,7 @@ where
     /// Listens on the workers of a runtime that exists.
     ///
     /// # Errors
-    /// The URI is wrong, the address cannot be had, or the workers have stopped.
+    /// The URI or a setting is wrong, the address cannot be had, or the workers have stopped.
     pub fn start_on(self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
         let (codec, handler) = (self.codec, self.handler);
         self.settings.start_on(runtime, framed(codec, handler))
@@ -311,6 +325,7 @@ impl Settings {
         mut self,
         make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {
+        self.check()?;
         let address = self.parse_address()?;
         let mut builder = self.runtime.clone();
         if let Some(size) = self.receive_block_size {
@@ -323,10 +338,11 @@ impl Settings {
     }
 
     fn start_on<P: Protocol>(
-        self,
+        mut self,
         runtime: &Handle,
         make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {
+        self.check()?;
         let address = self.parse_address()?;
         listen::start(address, self, runtime, make)
     }

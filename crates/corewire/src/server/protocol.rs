@@ -26,8 +26,8 @@ impl<C, H> NetServer<C, H> {
     /// are not used. Connections are counted, limited, listed and shut down as those of frames are;
     /// what [`ServerHandle`] sends to them goes out as it is.
     ///
-    /// A protocol needs a stream of bytes: it listens on TCP and Unix-domain sockets. On `udp://` and `kcp://` the start
-    /// fails with [`ServerError::Scheme`], and [`NetServer::on_port`] means the TCP port alone.
+    /// A protocol needs a stream of bytes: it listens on TCP, KCP and Unix-domain sockets. On `udp://` the start fails
+    /// with [`ServerError::Scheme`], and [`NetServer::on_port`] means the TCP port alone.
     pub fn protocol<P, F>(self, factory: F) -> ProtocolServer<F>
     where
         F: Fn() -> P + Send + Sync + 'static,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corewire_driver::net::StreamOptions;
-use corewire_runtime::{Builder, ConnectionOptions, Runtime};
+use corewire_runtime::{Builder, ConnectionOptions, Runtime, SettingError};
 
 use super::error::ServerError;
 use super::sessions::Sessions;
@@ -81,7 +81,7 @@ pub(super) struct Settings {
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
     pub(super) datagram: DatagramSettings,
-    /// What is served needs a stream of bytes: no UDP, no KCP.
+    /// What is served needs a stream of bytes: no UDP.
     pub(super) streams_only: bool,
     pub(super) backlog: i32,
     pub(super) stats_line: Option<StatsLine>,
@@ -111,8 +111,23 @@ impl Settings {
         }
     }
 
-    /// Resolves the address; blocks while a name is looked up.
-    pub(super) fn parse_address(&self) -> Result<Endpoints, ServerError> {
+    /// Refuses settings with which no connection could ever be served.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        self.connection.check()?;
+        SettingError::if_zero("the most connections", self.max_connections)?;
+        SettingError::if_zero("the most UDP and KCP sessions", self.datagram.sessions_max)?;
+        if let Some(timeout) = self.datagram.idle_timeout {
+            SettingError::if_zero("the idle timeout of UDP sessions", timeout)?;
+        }
+        if self.backlog < 1 {
+            return Err(SettingError::new("the backlog", self.backlog, "1 or more"));
+        }
+        let line = self.stats_line.as_ref();
+        line.map_or(Ok(()), |line| SettingError::if_zero("the period of the statistics line", line.period))
+    }
+
+    /// Resolves the address and reads the key that it names; blocks while a name is looked up.
+    pub(super) fn parse_address(&mut self) -> Result<Endpoints, ServerError> {
         let uri = match &self.address {
             Address::Port(port) => {
                 let any = vec![(Ipv4Addr::UNSPECIFIED, *port).into(), (Ipv6Addr::UNSPECIFIED, *port).into()];
@@ -123,11 +138,12 @@ impl Settings {
             }
             Address::Uri(text) => NetUri::parse(text)?,
         };
+        if let (None, Some(source)) = (&self.datagram.key, uri.key_source()) {
+            self.datagram.key = Some(source.load()?);
+        }
         match (uri.scheme(), uri.host()) {
             (Scheme::Tcp, _) => Ok(Endpoints::Tcp(uri.resolve()?, uri.is_any())),
-            (scheme @ (Scheme::Udp | Scheme::Kcp), _) if self.streams_only => {
-                Err(ServerError::Scheme(scheme))
-            }
+            (Scheme::Udp, _) if self.streams_only => Err(ServerError::Scheme(Scheme::Udp)),
             (Scheme::Udp, _) => Ok(Endpoints::Datagram(DatagramKind::Udp, uri.resolve()?, uri.is_any())),
             (Scheme::Kcp, _) => Ok(Endpoints::Datagram(DatagramKind::Kcp, uri.resolve()?, uri.is_any())),
             (Scheme::Unix, host) => unix_path(host)

@@ -1,6 +1,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Host, NetUri, Scheme, UriError};
+use crate::kcp::KeySource;
 
 pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
     if text.len() > NetUri::LEN_MAX {
@@ -9,7 +10,7 @@ pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
     let uri = text.trim();
     let (scheme, after_scheme) = split_scheme(uri)?;
     if scheme == Scheme::Unix {
-        return Ok(NetUri { scheme, host: unix_host(after_scheme, uri)?, port: None });
+        return Ok(NetUri { scheme, host: unix_host(after_scheme, uri)?, port: None, key: None });
     }
     let end = after_scheme.find(['/', '?', '#']).unwrap_or(after_scheme.len());
     let (host, port) = split_port(&after_scheme[..end])?;
@@ -17,7 +18,30 @@ pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
         return Err(UriError::EmptyHost { uri: uri.into() });
     }
     let port = port.map(|port| parse_port(port, uri)).transpose()?;
-    Ok(NetUri { scheme, host: parse_host(host)?, port: port.or(scheme.default_port()) })
+    let key = if scheme == Scheme::Kcp { parse_key(&after_scheme[end..], uri)? } else { None };
+    Ok(NetUri { scheme, host: parse_host(host)?, port: port.or(scheme.default_port()), key })
+}
+
+/// A parameter that is written wrong must not lead to a conversation in plain text.
+fn parse_key(rest: &str, uri: &str) -> Result<Option<KeySource>, UriError> {
+    let before_fragment = rest.split('#').next().unwrap_or(rest);
+    let Some((_, query)) = before_fragment.split_once('?') else { return Ok(None) };
+    let mut key = None;
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let source = match parameter.split_once('=') {
+            Some((_, "")) => None,
+            Some(("key-file", path)) => Some(KeySource::File(path.into())),
+            Some(("key-env", name)) => Some(KeySource::Env(name.into())),
+            _ => None,
+        };
+        // Not the whole text: somebody may have written the key itself.
+        let name = || parameter.split('=').next().unwrap_or_default().into();
+        let Some(source) = source else { return Err(UriError::InvalidParameter { name: name() }) };
+        if key.replace(source).is_some() {
+            return Err(UriError::TwoKeys { host: uri.split('?').next().unwrap_or_default().into() });
+        }
+    }
+    Ok(key)
 }
 
 fn split_scheme(uri: &str) -> Result<(Scheme, &str), UriError> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::kcp::KeySource;
 use proptest::prelude::*;
 
 fn name(text: &str) -> Host {
@@ -189,7 +190,7 @@ proptest! {
 
     #[test]
     fn valid_parts_read_back(
-        scheme in prop::sample::select(vec!["tcp", "udp", "http", "https", "ws", "wss", "kcp"]),
+        scheme in prop::sample::select(vec!["tcp", "udp", "http", "https", "ws", "wss"]),
         host in prop_oneof![
             "[a-zA-Z][a-zA-Z0-9_-]{0,20}(\\.[a-zA-Z][a-zA-Z0-9-]{0,10}){0,3}",
             any::<std::net::Ipv4Addr>().prop_map(|ip| ip.to_string()),
@@ -202,4 +203,24 @@ proptest! {
         let uri = NetUri::parse(&format!("{scheme}://{host}:{port}{rest}")).unwrap();
         prop_assert_eq!(uri.to_string(), format!("{scheme}://{}:{port}", host.to_ascii_lowercase()));
     }
+}
+
+#[test]
+fn a_kcp_uri_names_the_place_of_a_key_and_nothing_else() {
+    let uri = NetUri::parse("kcp://h:1?key-file=/a/b").unwrap();
+    assert_eq!(uri.key_source(), Some(&KeySource::File("/a/b".into())));
+    assert_eq!(uri.to_string(), "kcp://h:1?key-file=/a/b");
+    assert_eq!(NetUri::parse(&uri.to_string()).unwrap(), uri);
+    let uri = NetUri::parse("KCP://h:1/path?key-env=A_KEY#x?key-file=y").unwrap();
+    assert_eq!(uri.key_source(), Some(&KeySource::Env("A_KEY".into())));
+    for plain in ["kcp://h:1", "kcp://h:1?", "kcp://h:1/?#key-file=a", "tcp://h:1?key-file=a"] {
+        assert_eq!(NetUri::parse(plain).unwrap().key_source(), None, "{plain}");
+    }
+    for bad in ["key=00ff", "keyfile=a", "key-file", "key-file=", "key-env=", "Key-File=a", "x&key-file=a"] {
+        let error = NetUri::parse(&format!("kcp://h:1?{bad}")).unwrap_err();
+        assert!(matches!(error, UriError::InvalidParameter { .. }), "{bad}: {error}");
+        assert!(!error.to_string().contains("00ff"), "the secret is not told again: {error}");
+    }
+    let error = NetUri::parse("kcp://h:1?key-file=a&key-env=B").unwrap_err();
+    assert!(matches!(error, UriError::TwoKeys { .. }), "{error}");
 }

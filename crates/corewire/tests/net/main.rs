@@ -16,5 +16,6 @@ mod process;
 mod reconnect;
 mod serve;
 mod server;
+mod settings;
 mod shutdown;
 mod together;

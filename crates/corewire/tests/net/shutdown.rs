@@ -209,3 +209,22 @@ fn the_last_reply_arrives_though_the_peer_still_sends() {
         assert_eq!(read_to_end(&mut peer).len(), 8 + (3 << 20));
     }
 }
+
+#[test]
+fn what_comes_first_is_done_while_connections_are_still_accepted() {
+    let mut server = standard_echo();
+    let address = server.local_addrs()[0];
+    let (told, on_told) = std::sync::mpsc::sync_channel(1);
+    server.on_shutdown(move |deadline| {
+        let accepted = std::net::TcpStream::connect(address).is_ok();
+        told.send((deadline, accepted)).unwrap();
+    });
+    server.shutdown(PATIENCE);
+    assert_eq!(on_told.recv().unwrap(), (PATIENCE, true));
+
+    let (told, on_told) = std::sync::mpsc::sync_channel::<()>(1);
+    let mut dropped = standard_echo();
+    dropped.on_shutdown(move |_| told.send(()).unwrap());
+    drop(dropped);
+    assert!(on_told.recv().is_err(), "it is let go of, not called");
+}

@@ -9,6 +9,7 @@ use corewire_discovery::Endpoint;
 
 use super::Discovered;
 use crate::client::local::LocalChannel;
+use crate::client::settings::Server;
 
 /// An endpoint that calls can go to.
 pub(in crate::client) struct Member {
@@ -29,7 +30,7 @@ impl Member {
             tracing::warn!(service = %of.service, %instance, %error, "endpoint left out");
         });
         let mut settings = of.settings.clone();
-        settings.uris = vec![uri.ok()?];
+        settings.servers = vec![Server { uri: uri.ok()?, kcp: settings.kcp.clone() }];
         let local = LocalChannel::member(settings, of.home.clone(), of.group, of.channel.clone());
         Some(Self { id, instance, address, local, has_failed: Cell::new(false) })
     }

@@ -67,6 +67,8 @@ struct State {
     /// Endpoints that are gone from the registry and whose last calls go on.
     draining: Vec<Rc<Member>>,
     last_member: u64,
+    /// Where to look on for an endpoint that is ready, when those that were chosen are not.
+    look_from: usize,
 }
 
 impl Discovered {
@@ -98,6 +100,7 @@ impl Discovered {
                     view_of: None,
                     draining: Vec::new(),
                     last_member: 0,
+                    look_from: 0,
                 }),
                 calls: RefCell::default(),
                 follower: Cell::default(),

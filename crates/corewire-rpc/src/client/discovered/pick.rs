@@ -64,7 +64,7 @@ impl Discovered {
             let snapshot = snapshot.clone();
             self.sync(state, &snapshot);
         }
-        let State { reader, balancer, outliers, members, view, view_of, .. } = state;
+        let State { reader, balancer, outliers, members, view, view_of, look_from, .. } = state;
         let whole = &**reader.snapshot();
         let endpoints = match outliers {
             Some(outliers) => outliers.healthy(whole, self.since_origin(began)),
@@ -75,7 +75,7 @@ impl Discovered {
             view.extend(endpoints.iter().map(|endpoint| members.get(endpoint.instance()).cloned()));
             *view_of = Some(endpoints.id());
         }
-        let mut round = Round { balancer: &mut **balancer, endpoints, view, key, avoided };
+        let mut round = Round { balancer: &mut **balancer, endpoints, view, key, avoided, look_from };
         match round.pick() {
             Some((position, link)) => {
                 let Some(member) = view[position].clone() else { return Ok(None) };
@@ -142,6 +142,7 @@ struct Round<'a> {
     view: &'a [Option<Rc<Member>>],
     key: Option<u64>,
     avoided: Option<&'a Avoided>,
+    look_from: &'a mut usize,
 }
 
 impl Round<'_> {
@@ -174,12 +175,18 @@ impl Round<'_> {
             tried.push(position);
         }
         let count = self.view.len();
-        let others = || (0..count).map(|step| (first + step) % count);
+        let from = *self.look_from % count;
+        let others = || (0..count).map(|step| (from + step) % count);
         let is_usable = |position: &usize| self.endpoints.effective_weight(*position) > 0;
         let ready = others().filter(is_usable).filter(|position| !tried.contains(position));
         let ready = ready.filter(|position| !self.is_avoided(*position));
         let avoided = others().filter(is_usable).filter(|position| self.is_avoided(*position));
-        ready.chain(avoided).find_map(|position| Some((position, self.standing(position)?)))
+        let found = ready.chain(avoided).find_map(|position| Some((position, self.standing(position)?)));
+        if let Some((position, _)) = &found {
+            // The next call need not pass over the same ones again.
+            *self.look_from = position + 1;
+        }
+        found
     }
 
     fn is_connecting(&self, position: usize) -> bool {

@@ -1,0 +1,233 @@
+//! `corewire bench kcp`: KCP beside TCP over the same simulated path, and KCP by itself.
+//!
+//! The path is one for IP packets where that can be had: a TUN device in a network namespace of its own, which takes
+//! root or unprivileged user namespaces, and `unshare` to get there. Without it KCP goes over a path of datagrams, and
+//! TCP, whose packets a program cannot lose otherwise, is left out.
+
+mod measure;
+mod path;
+mod row;
+#[cfg(target_os = "linux")]
+mod tun;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use corewire_link::link::LinkConfig;
+
+use self::measure::{Bed, Work};
+use self::path::{Builder, Kind, Path};
+use self::row::Row;
+use crate::args::{BenchArgs, Driver};
+use crate::bench::write_rows;
+use crate::failure::Failure;
+use crate::system;
+
+/// Tells a process that it is in a namespace of its own: `probe` or `run`.
+const INSIDE: &str = "COREWIRE_BENCH_KCP_INSIDE";
+const SIZE: usize = 1024;
+/// Conversations whose messages are timed, and how far apart each sends.
+const CONVERSATIONS: usize = 64;
+const EVERY: Duration = Duration::from_millis(20);
+const SESSIONS: usize = 10_000;
+
+/// What is measured, and for how long.
+struct Plan {
+    losses: &'static [f64],
+    round_trips_ms: &'static [u64],
+    /// Time, and round trips, before anything is measured: TCP has to find its pace, and KCP the time of a round trip.
+    warm_up: (Duration, u32),
+    bulk: Duration,
+    messages: Duration,
+    /// How long after the last message what is still on its way may arrive.
+    patience: Duration,
+    sessions: Duration,
+    size: usize,
+    driver: Driver,
+}
+
+impl Plan {
+    fn new(args: &BenchArgs) -> Self {
+        let quick = args.quick;
+        let usual = |quick_s: f64, full_s: f64| {
+            args.duration.unwrap_or(Duration::from_secs_f64(if quick { quick_s } else { full_s }))
+        };
+        Self {
+            losses: if quick { &[0.0, 0.1] } else { &[0.0, 0.01, 0.05, 0.1, 0.3] },
+            round_trips_ms: &[1, 30, 100],
+            warm_up: if quick { (Duration::from_millis(200), 12) } else { (Duration::from_millis(500), 25) },
+            bulk: usual(0.5, 2.0),
+            messages: usual(1.0, 5.0),
+            patience: Duration::from_secs(if quick { 3 } else { 10 }),
+            sessions: usual(2.0, 5.0),
+            size: args.size.as_ref().and_then(|sizes| sizes.0.first().copied()).unwrap_or(SIZE),
+            driver: args.driver.drivers().first().copied().unwrap_or(Driver::Auto),
+        }
+    }
+}
+
+/// Measures and prints; whether every KCP message was delivered once and in order.
+pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
+    let plan = Plan::new(args);
+    match std::env::var(INSIDE).as_deref() {
+        Ok("probe") => return Builder::new(Kind::Tun, 0).map(|_| true),
+        Ok(_) => return tell(&over_paths(&plan, Kind::Tun)?),
+        Err(_) => {}
+    }
+    let mut rows = match enter() {
+        Ok(command) => {
+            println!(
+                "the path carries IP packets through a TUN device, the same for KCP and TCP ({})\n",
+                tcp()
+            );
+            ask(command)?
+        }
+        Err(why) => {
+            println!("the path carries datagrams; TCP is left out, since no TUN device can be had: {why}\n");
+            over_paths(&plan, Kind::Proxy)?
+        }
+    };
+    rows.push(bulk(&plan)?);
+    rows.push(many(&plan, SESSIONS.min(system::connections_max().saturating_sub(64)))?);
+    present(args, &plan, &rows)
+}
+
+fn present(args: &BenchArgs, plan: &Plan, rows: &[Row]) -> Result<bool, Failure> {
+    print!("{}", row::table(rows));
+    println!("\np50, p99, max: ms from send to arrival of messages of {} B; cpu is of one core", plan.size);
+    if let Some(path) = &args.json {
+        write_rows(path, rows)?;
+    }
+    let valid = rows.iter().all(Row::is_valid);
+    if !valid {
+        eprintln!("corewire: some rows saw errors and are not valid");
+    }
+    Ok(valid)
+}
+
+/// How TCP answers to loss on this machine.
+fn tcp() -> String {
+    let found = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    found.map_or_else(|_| "TCP as the system sets it".to_owned(), |name| format!("TCP with {}", name.trim()))
+}
+
+/// Writes rows for the process that has started this one.
+fn tell(rows: &[Row]) -> Result<bool, Failure> {
+    let text = serde_json::to_string(rows).map_err(Failure::io("cannot write the rows as JSON"))?;
+    println!("{text}");
+    Ok(true)
+}
+
+fn ask(mut command: Command) -> Result<Vec<Row>, Failure> {
+    let output = command.env(INSIDE, "run").stderr(Stdio::inherit()).output();
+    let output = output.map_err(Failure::io("cannot run unshare"))?;
+    if !output.status.success() {
+        return Err(Failure::Library(format!("the measuring over the path ended with {}", output.status)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(Failure::io("cannot read the rows of the path"))
+}
+
+/// A command that runs this one again where it can make a TUN device; or why there is none.
+fn enter() -> Result<Command, String> {
+    let here = std::env::current_exe().map_err(|error| error.to_string())?;
+    let command = |flags: &str| {
+        let mut command = Command::new("unshare");
+        command.arg(flags).arg("--").arg(&here).args(std::env::args_os().skip(1));
+        command
+    };
+    let mut why = String::new();
+    // As root; or as root of a user namespace, which is nobody outside.
+    for flags in ["-n", "-rn"] {
+        let output = command(flags).env(INSIDE, "probe").output();
+        match output {
+            Ok(output) if output.status.success() => return Ok(command(flags)),
+            Ok(output) => why = String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(error) => why = format!("cannot run unshare: {error}"),
+        }
+    }
+    Err(why)
+}
+
+fn over_paths(plan: &Plan, kind: Kind) -> Result<Vec<Row>, Failure> {
+    let schemes: &[&str] = if kind == Kind::Tun { &["kcp", "tcp"] } else { &["kcp"] };
+    let mut rows = Vec::new();
+    for &round_trip_ms in plan.round_trips_ms {
+        for &loss in plan.losses {
+            for scheme in schemes {
+                rows.push(over_path(plan, kind, scheme, loss, round_trip_ms)?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Goodput, and then the latency of messages at a fixed pace. Connections are made before the path begins to
+/// lose, but with its delay: BBR takes the shortest round trip that it has seen for the true one.
+fn over_path(plan: &Plan, kind: Kind, scheme: &str, loss: f64, round_trip_ms: u64) -> Result<Row, Failure> {
+    let bad = LinkConfig::lossy(loss, round_trip_ms * 1000);
+    let (time, round_trips) = plan.warm_up;
+    let warm_up = time + Duration::from_millis(round_trip_ms) * round_trips;
+    let mut row = Row::new("path", scheme, plan.driver, loss, round_trip_ms);
+    {
+        let path = Builder::new(kind, 1)?;
+        let bed = Bed::new(scheme, Path::server_ip(kind), Work::Count, plan.driver)?;
+        let path = path.to(bed.address()?)?;
+        path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
+        let client = bed.connect(&uri(scheme, &path, &bed)?, 1, Work::Count)?;
+        path.set_config(bad.clone());
+        client.into_iter().try_for_each(|client| bed.send_bulk(client))?;
+        std::thread::sleep(warm_up);
+        bed.take();
+        let cost = bed.cost_of(|| std::thread::sleep(plan.bulk))?;
+        row.bulk(bed.take().bytes, &cost);
+    }
+    let path = Builder::new(kind, 1)?;
+    let bed = Bed::new(scheme, Path::server_ip(kind), Work::Check, plan.driver)?;
+    let path = path.to(bed.address()?)?;
+    path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
+    let clients = bed.connect(&uri(scheme, &path, &bed)?, CONVERSATIONS, Work::Check)?;
+    let sent = bed.send_messages(clients, plan.size, EVERY, warm_up + plan.messages)?;
+    std::thread::sleep(warm_up);
+    let before = bed.take().delivered;
+    path.set_config(bad);
+    std::thread::sleep(plan.messages);
+    bed.await_delivered(sent - before, plan.patience);
+    row.messages(sent - before, &bed.take());
+    Ok(row)
+}
+
+fn uri(scheme: &str, path: &Path, bed: &Bed) -> Result<String, Failure> {
+    Ok(format!("{scheme}://{}", path.entrance(bed.address()?)))
+}
+
+/// One conversation over the loopback, as fast as it goes.
+fn bulk(plan: &Plan) -> Result<Row, Failure> {
+    let bed = Bed::new("kcp", "127.0.0.1", Work::Count, plan.driver)?;
+    let uri = format!("kcp://{}", bed.address()?);
+    bed.connect(&uri, 1, Work::Count)?.into_iter().try_for_each(|client| bed.send_bulk(client))?;
+    std::thread::sleep(Duration::from_millis(300));
+    bed.take();
+    let cost = bed.cost_of(|| std::thread::sleep(plan.bulk.max(Duration::from_secs(1))))?;
+    let mut row = Row::new("bulk", "kcp", plan.driver, 0.0, 0);
+    row.bulk(bed.take().bytes, &cost);
+    Ok(row)
+}
+
+/// Many conversations on one port, a message a second each, echoed.
+fn many(plan: &Plan, sessions: usize) -> Result<Row, Failure> {
+    let bed = Bed::new("kcp", "127.0.0.1", Work::Echo, plan.driver)?;
+    let uri = format!("kcp://{}", bed.address()?);
+    let clients = bed.connect(&uri, sessions, Work::Echo)?;
+    let second = Duration::from_secs(1);
+    let sent = bed.send_messages(clients, plan.size, second, plan.sessions + second)?;
+    std::thread::sleep(second);
+    let warm_up = bed.take();
+    let cost = bed.cost_of(|| std::thread::sleep(plan.sessions))?;
+    let mut row = Row::new("sessions", "kcp", plan.driver, 0.0, 0);
+    row.connections = bed.sessions();
+    bed.await_delivered(sent - warm_up.delivered, plan.patience);
+    let tally = bed.take();
+    row.messages(sent - warm_up.delivered, &tally);
+    row.cost(&cost, tally.delivered);
+    Ok(row)
+}

@@ -1,0 +1,329 @@
+//! KCP over real sockets: keys, and peers that mean no good, on the driver that `COREWIRE_DRIVER` names.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
+use std::net::UdpSocket;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use corewire::kcp::{Config, Key, Mode};
+use corewire::proto::kcp::{Command, Header, Kcp};
+use corewire::{
+    CallError, CloseReason, ConnectError, Frame, Handler, NetClient, NetServer, NetUri, RawCodec,
+    ServerError, ServerHandle, Session, StandardCodec, wait,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn turbo() -> Config {
+    Config::turbo().windows(256, 256).mode(Mode::Stream)
+}
+
+struct SendsBack;
+
+impl Handler for SendsBack {
+    fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+        session.reply(&frame, frame.payload()).unwrap();
+    }
+}
+
+fn raw_echo(change: impl FnOnce(NetServer) -> NetServer) -> ServerHandle {
+    let server = NetServer::bind("kcp://127.0.0.1:0").kcp_config(turbo()).workers(1);
+    change(server).codec(|| RawCodec).handler(|| SendsBack).start().unwrap()
+}
+
+fn echo(change: impl FnOnce(NetServer) -> NetServer) -> ServerHandle {
+    let server = NetServer::bind("kcp://127.0.0.1:0").workers(2);
+    change(server).codec(StandardCodec::default).handler(|| SendsBack).start().unwrap()
+}
+
+fn dropped(server: &ServerHandle) -> u64 {
+    server.stats().workers.datagrams_dropped
+}
+
+fn call(client: &NetClient, payload: &[u8]) {
+    assert_eq!(&wait(client.request(payload)).unwrap()[..], payload);
+}
+
+/// A conversation whose datagrams the test carries itself.
+struct Peer {
+    socket: UdpSocket,
+    kcp: Kcp,
+    began: Instant,
+    /// What its clock shows at the beginning.
+    clock: u64,
+    back: Vec<u8>,
+}
+
+impl Peer {
+    fn new(server: &ServerHandle, conversation: u32, clock: u64) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(server.local_addrs()[0]).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        let kcp = Kcp::new(conversation, turbo()).unwrap();
+        Self { socket, kcp, began: Instant::now(), clock, back: Vec::new() }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock + self.began.elapsed().as_millis() as u64
+    }
+
+    /// The datagrams that are due now.
+    fn due(&mut self) -> Vec<Vec<u8>> {
+        let (now, mut out, mut datagrams) = (self.now(), Vec::new(), Vec::new());
+        while let Some(transmit) = self.kcp.poll_transmit(now, &mut out, 64) {
+            datagrams.extend(out.chunks(transmit.segment_size).map(<[u8]>::to_vec));
+            out.clear();
+        }
+        datagrams
+    }
+
+    /// Sends what is due and takes what comes, until so many bytes are back.
+    fn carry_until(&mut self, len: usize) {
+        let begun = Instant::now();
+        let mut buffer = [0; 2000];
+        while self.back.len() < len {
+            assert!(begun.elapsed() < PATIENCE, "{} of {len} bytes are back", self.back.len());
+            for datagram in self.due() {
+                self.socket.send(&datagram).unwrap();
+            }
+            if let Ok(len) = self.socket.recv(&mut buffer) {
+                let now = self.now();
+                self.kcp.receive(now, &buffer[..len]).unwrap();
+            }
+            self.kcp.recv_into(&mut self.back);
+        }
+    }
+}
+
+fn segment(conversation: u32, command: Command, number: u32, una: u32, data: &[u8]) -> Vec<u8> {
+    let header = Header {
+        conversation,
+        command,
+        fragment: 0,
+        window: 128,
+        timestamp: 1,
+        number,
+        unacknowledged: una,
+        len: data.len() as u32,
+    };
+    [&header.to_bytes()[..], data].concat()
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8).collect()
+}
+
+#[test]
+fn with_a_key_requests_get_their_replies() {
+    let key = Key::generate().unwrap();
+    let server = echo(|server| server.kcp_key(key.clone()));
+    let uri = NetUri::parse(server.uri()).unwrap();
+    let client = uri.client().kcp_key(key).codec(StandardCodec::default).connect_blocking().unwrap();
+    for len in [0, 1, 1400, 70_000] {
+        call(&client, &bytes(len));
+    }
+    assert_eq!(dropped(&server), 0);
+}
+
+#[test]
+fn who_has_no_key_or_another_is_not_heard_and_is_told_why() {
+    let server = echo(|server| server.kcp_key(Key::new([1; 32])));
+    let uri = NetUri::parse(server.uri()).unwrap();
+    for key in [None, Some(Key::new([2; 32]))] {
+        let before = dropped(&server);
+        let mut client = uri.client().connect_timeout(Duration::from_millis(200)).no_reconnect();
+        if let Some(key) = key {
+            client = client.kcp_key(key);
+        }
+        let client = client.codec(StandardCodec::default).connect_blocking().unwrap();
+        let error = wait(client.request(b"?")).unwrap_err();
+        let CallError::ConnectionLost(why) = &error else { panic!("{error}") };
+        assert!(why.contains("another key"), "{error}");
+        assert!(dropped(&server) > before);
+    }
+    assert_eq!(server.stats().opened, 0);
+}
+
+#[test]
+fn a_server_without_a_key_does_not_hear_a_client_with_one() {
+    let server = echo(|server| server);
+    let client = NetUri::parse(server.uri()).unwrap().client().connect_timeout(Duration::from_millis(200));
+    let client = client.no_reconnect().kcp_key(Key::new([1; 32])).codec(StandardCodec::default);
+    let error = wait(client.connect_blocking().unwrap().request(b"?")).unwrap_err();
+    assert!(matches!(error, CallError::ConnectionLost(_)), "{error}");
+    assert_eq!(server.stats().opened, 0);
+}
+
+#[test]
+fn a_key_that_cannot_be_read_is_an_error_at_the_start() {
+    let uri = "kcp://127.0.0.1:0?key-env=COREWIRE_TEST_NO_SUCH_KEY";
+    let error = NetServer::bind(uri).workers(1).start().unwrap_err();
+    assert!(matches!(error, ServerError::Key(_)), "{error}");
+    let error = NetUri::parse(uri).unwrap().client().connect_blocking().unwrap_err();
+    assert!(matches!(error, ConnectError::Key(_)), "{error}");
+}
+
+#[test]
+fn played_back_sealed_datagrams_open_nothing_on_any_worker() {
+    let key = Key::new([3; 32]);
+    let server = echo(|server| server.kcp_key(key.clone()));
+    // A path that keeps all that goes to the server.
+    let path = UdpSocket::bind("127.0.0.1:0").unwrap();
+    path.set_read_timeout(Some(PATIENCE)).unwrap();
+    let client = NetUri::parse(&format!("kcp://{}", path.local_addr().unwrap())).unwrap().client();
+    let client = client.kcp_key(key).codec(StandardCodec::default).connect_blocking().unwrap();
+    let calling = std::thread::spawn(move || drop(wait(client.request(b"pay").timeout(PATIENCE))));
+    let mut buffer = [0; 2000];
+    let (len, _) = path.recv_from(&mut buffer).unwrap();
+    let strangers: Vec<_> = (0..32).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    strangers[0].send_to(&buffer[..len], server.local_addrs()[0]).unwrap();
+    until("the first one opens a session", || server.stats().opened == 1);
+    for stranger in &strangers {
+        stranger.send_to(&buffer[..len], server.local_addrs()[0]).unwrap();
+    }
+    until("the others are dropped", || dropped(&server) >= 32);
+    assert_eq!(server.stats().opened, 1);
+    drop(path);
+    drop(server);
+    calling.join().unwrap();
+}
+
+#[test]
+fn segments_that_come_in_any_order_and_again_are_read_once_and_in_order() {
+    let server = raw_echo(|server| server);
+    let mut peer = Peer::new(&server, 77, 0);
+    let sent = bytes(100_000);
+    peer.kcp.send(&sent).unwrap();
+    let mut first = peer.due();
+    first.reverse();
+    for _ in 0..3 {
+        for datagram in &first {
+            peer.socket.send(datagram).unwrap();
+        }
+    }
+    peer.carry_until(sent.len());
+    // And again when all is over.
+    for datagram in &first {
+        peer.socket.send(datagram).unwrap();
+    }
+    peer.kcp.send(b"more").unwrap();
+    peer.carry_until(sent.len() + 4);
+    assert!(peer.back == [&sent[..], b"more"].concat());
+    assert_eq!(server.stats().opened, 1);
+}
+
+#[test]
+fn the_wire_s_clock_wraps_around_in_the_middle() {
+    let server = raw_echo(|server| server);
+    let mut peer = Peer::new(&server, 78, u64::from(u32::MAX) - 30);
+    let mut expected = 0;
+    while peer.began.elapsed() < Duration::from_millis(100) {
+        peer.kcp.send(&bytes(3000)).unwrap();
+        expected += 3000;
+        peer.carry_until(expected);
+    }
+    assert!(peer.now() > u64::from(u32::MAX));
+    assert!(peer.kcp.rto_ms() < 1000, "{}", peer.kcp.rto_ms());
+}
+
+#[test]
+fn wrong_conversations_and_impossible_numbers_change_nothing() {
+    let server = raw_echo(|server| server);
+    let mut peer = Peer::new(&server, 79, 0);
+    peer.kcp.send(b"hello").unwrap();
+    peer.carry_until(5);
+    let before = dropped(&server);
+    for number in [1, 128, 1 << 16, 1 << 31, u32::MAX] {
+        for una in [0, 1, 1 << 20, 1 << 31, u32::MAX] {
+            for command in [Command::Push, Command::Ack, Command::WindowAsk, Command::WindowTell] {
+                // Of another conversation: the first number alone would open one.
+                peer.socket.send(&segment(80, command, number, una, b"x")).unwrap();
+                // Of this one, far outside of what was sent or can be taken.
+                if number >= 1 << 16 {
+                    peer.socket.send(&segment(79, command, number, una, b"x")).unwrap();
+                }
+            }
+        }
+    }
+    until("those of no conversation are counted", || dropped(&server) >= before + 100);
+    peer.kcp.send(b" again").unwrap();
+    peer.carry_until(11);
+    assert_eq!(peer.back, b"hello again");
+    assert_eq!((server.stats().opened, server.stats().sessions), (1, 1));
+}
+
+struct Tells(mpsc::Sender<String>);
+
+impl Handler for Tells {
+    fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+        session.send(frame.payload()).unwrap();
+    }
+
+    fn on_close(&mut self, _: &Session, reason: &CloseReason) {
+        self.0.send(reason.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_vanishes_is_found_dead_when_something_is_sent_and_idle_otherwise() {
+    for (config, idle, expected) in [
+        (turbo().dead_link(4), None, "was sent 4 times"),
+        (turbo(), Some(Duration::from_millis(100)), "idle"),
+    ] {
+        let (sender, reasons) = mpsc::channel();
+        let server = NetServer::bind("kcp://127.0.0.1:0")
+            .kcp_config(config)
+            .idle_timeout(idle)
+            .workers(1)
+            .codec(|| RawCodec)
+            .handler(move || Tells(sender.clone()))
+            .start()
+            .unwrap();
+        let mut peer = Peer::new(&server, 81, 0);
+        peer.kcp.send(b"hello").unwrap();
+        peer.carry_until(5);
+        peer.kcp.send(b"bye").unwrap();
+        for datagram in peer.due() {
+            peer.socket.send(&datagram).unwrap();
+        }
+        drop(peer);
+        let reason = reasons.recv_timeout(PATIENCE).unwrap();
+        assert!(reason.contains(expected), "{reason}");
+        until("no session is left", || server.stats().sessions == 0);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_forged_conversations_take_little_and_disturb_nobody() {
+    let server = raw_echo(|server| server);
+    let mut talker = Peer::new(&server, 1, 0);
+    talker.kcp.send(b"hi").unwrap();
+    talker.carry_until(2);
+    let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for conversation in 100..100_100_u32 {
+        let datagram = segment(conversation, Command::Push, 0, 0, &[7; 1000]);
+        flood.send_to(&datagram, server.local_addrs()[0]).unwrap();
+        if conversation % 10_000 == 0 {
+            let len = talker.back.len();
+            talker.kcp.send(b"hi").unwrap();
+            talker.carry_until(len + 2);
+        }
+        // 2,048 whose peer has not answered, and those that were to make room in this tick, of some thousand datagrams.
+        assert!(server.stats().sessions <= 12_000, "{}", server.stats().sessions);
+    }
+    until("the limit holds", || server.stats().sessions <= 2049);
+    until("the forged ones are gone", || server.stats().sessions <= 1);
+    let mut new = Peer::new(&server, 2, 0);
+    new.kcp.send(b"new").unwrap();
+    new.carry_until(3);
+}
