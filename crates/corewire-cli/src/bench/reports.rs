@@ -1,4 +1,4 @@
-//! The figures of the performance reports 000 to 004, for `--baseline report`.
+//! The figures of the performance reports, for `--baseline report`.
 //!
 //! Reports 000 and 002 were made on Windows 10 with an i9-10900K (20 threads), report 001 on Linux with an EPYC 7763
 //! (4 threads); client and server shared the machine. Report 001 does not say how many packets were in flight, so
