@@ -28,6 +28,8 @@ pub(crate) struct UdpPart {
     live: Cell<usize>,
     /// Sockets with something to send, to tell or to end.
     dirty: RefCell<Vec<Token>>,
+    /// Takes the place of that list while it is gone through.
+    spare: RefCell<Vec<Token>>,
     /// Sockets that have more to receive, in the next tick.
     again: RefCell<Vec<Token>>,
     /// Where sockets with a protocol receive; one for all, so that it stays in cache.
@@ -295,7 +297,7 @@ impl Core {
         if self.udp.dirty.borrow().is_empty() {
             return;
         }
-        let mut dirty = std::mem::take(&mut *self.udp.dirty.borrow_mut());
+        let mut dirty = self.udp.dirty.replace(self.udp.spare.take());
         for token in dirty.drain(..) {
             let wants_flush = self.udp.with(token, |sock| {
                 // First: what is asked for meanwhile is for the next tick.
@@ -322,10 +324,7 @@ impl Core {
                 self.end_sock(token);
             }
         }
-        let mut list = self.udp.dirty.borrow_mut();
-        if list.is_empty() {
-            *list = dirty;
-        }
+        self.udp.spare.replace(dirty);
     }
 
     pub(super) fn close_udp(&self, token: Token) {

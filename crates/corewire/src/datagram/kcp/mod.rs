@@ -109,6 +109,7 @@ impl UdpProtocol for Kcp {
     }
 
     fn on_timer(&mut self, port: &UdpPort) {
+        self.node.timer_fired();
         self.on_flush(port);
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Node {
     idle_timeout: Option<Duration>,
     /// The socket ends with its conversation.
     pub(super) is_client: bool,
+    /// When the socket's timer fires, in ms; `u64::MAX`: it is not set.
+    timer_at: Cell<u64>,
     /// Datagrams that could not be opened.
     unopened: Cell<u64>,
 }
@@ -74,6 +76,7 @@ impl Node {
             seal: seal.map(RefCell::new),
             idle_timeout,
             is_client,
+            timer_at: Cell::new(u64::MAX),
             unopened: Cell::new(0),
         }))
     }
@@ -250,8 +253,18 @@ impl Node {
             self.send(port, to, &out, transmit);
         }
         self.out.replace(out);
-        let next = self.sessions.borrow().next_timeout(now);
-        port.set_timer(next.map(|after| Duration::from_millis(after.max(1))));
+        let Some(after) = self.sessions.borrow().next_timeout(now) else { return };
+        let after = after.max(1);
+        // Most times move away before they come: a timer that fires early costs less than one set anew each time.
+        if now.saturating_add(after) < self.timer_at.get() {
+            self.timer_at.set(now.saturating_add(after));
+            port.set_timer(Some(Duration::from_millis(after)));
+        }
+    }
+
+    /// The socket's timer has fired.
+    pub(super) fn timer_fired(&self) {
+        self.timer_at.set(u64::MAX);
     }
 
     fn send(&self, port: &UdpPort, to: Option<SocketAddr>, out: &[u8], transmit: Transmit) {
