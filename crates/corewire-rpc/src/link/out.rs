@@ -1,5 +1,7 @@
 //! From the state machine to the connection's send queue.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use corewire_proto::rpc::{Output, Payload};
 use corewire_runtime::{CloseReason, Connection, SendError};
@@ -58,7 +60,7 @@ impl Out {
             let sent = connection.send_parts([&self.gathered, behind, &[]]);
             self.is_over = note(connection, sent, self.high_water);
         }
-        self.gathered.clear();
+        give_back(&mut self.gathered);
     }
 
     fn push_shared(&mut self, bytes: Bytes) {
@@ -73,8 +75,45 @@ impl Out {
             sent = sent.and_then(|()| connection.send_bytes(bytes));
             self.is_over = note(connection, sent, self.high_water);
         }
-        self.gathered.clear();
+        give_back(&mut self.gathered);
     }
+}
+
+thread_local! {
+    /// Empty buffers of the worker's links: one that has nothing to send has no buffer, and the next that has gets the
+    /// one that was used last, which is in cache.
+    static SPARE: RefCell<Spare> = const { RefCell::new(Spare { buffers: Vec::new(), bytes: 0 }) };
+}
+
+struct Spare {
+    buffers: Vec<Vec<u8>>,
+    /// Of all of them.
+    bytes: usize,
+}
+
+impl Spare {
+    /// Memory that a worker keeps for what is gathered, in bytes.
+    const MAX: usize = 16 * 1024 * 1024;
+}
+
+fn give_back(gathered: &mut Vec<u8>) {
+    let mut buffer = std::mem::take(gathered);
+    buffer.clear();
+    SPARE.with_borrow_mut(|spare| {
+        if buffer.capacity() > 0 && spare.bytes + buffer.capacity() <= Spare::MAX {
+            spare.bytes += buffer.capacity();
+            spare.buffers.push(buffer);
+        }
+    });
+}
+
+#[cold]
+fn buffer() -> Vec<u8> {
+    SPARE.with_borrow_mut(|spare| {
+        let buffer = spare.buffers.pop().unwrap_or_default();
+        spare.bytes -= buffer.capacity();
+        buffer
+    })
 }
 
 /// Whether the queue is over its mark. A queue that takes no more has lost a frame: the connection cannot go on.
@@ -90,6 +129,9 @@ impl Output for Out {
     fn write(&mut self, bytes: &[u8]) {
         if bytes.len() >= DIRECT_MIN {
             return self.push(bytes);
+        }
+        if self.gathered.capacity() == 0 {
+            self.gathered = buffer();
         }
         self.gathered.extend_from_slice(bytes);
         if self.gathered.len() >= GATHERED_MAX {

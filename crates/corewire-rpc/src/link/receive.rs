@@ -70,11 +70,12 @@ impl Link {
                 let State { machine, out, .. } = state;
                 machine.abort(error, out);
             }
+            // What handlers wrote is in cache: the batch is over.
+            state.out.flush();
             state.is_stopped
         });
         if let Err(error) = received {
             tracing::debug!(%error, "a peer broke the protocol");
-            self.flush();
             connection.close_with(CloseReason::Protocol(error.to_string()));
             return false;
         }
