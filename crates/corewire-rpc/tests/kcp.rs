@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use corewire::kcp::{ClientOptions, Key};
 use corewire::{ServerHandle, wait};
-use corewire_rpc::{Bytes, Channel, Code, RpcServer, Status, Version};
+use corewire_rpc::{Bytes, Channel, Code, RpcServer, Version};
 use corewire_testkit::udp_proxy::UdpProxy;
-use support::{VERSIONS, echo_all, echo_service, eventually};
+use support::{VERSIONS, echo_all, echo_service, eventually, every_mode};
 
 fn server(change: impl FnOnce(RpcServer) -> RpcServer) -> ServerHandle {
     let server = RpcServer::bind("kcp://127.0.0.1:0")
@@ -22,42 +22,6 @@ fn server(change: impl FnOnce(RpcServer) -> RpcServer) -> ServerHandle {
 
 fn channel(uri: &str, version: Version) -> Channel {
     Channel::to(uri).protocol(version).build().unwrap()
-}
-
-async fn every_mode(channel: &Channel, long: usize) -> Result<(), Status> {
-    assert_eq!(channel.unary("EchoService/echo", "Hello").await?, "Hello");
-    let long: Bytes = (0..long).map(|at| (at % 251) as u8).collect();
-    assert_eq!(channel.unary("EchoService/echo", long.clone()).await?, long);
-
-    let (mut sink, reply) =
-        channel.client_stream::<Bytes, Bytes>("EchoService/echo").first("a".into()).await?;
-    sink.send("b".into()).await?;
-    sink.send("c".into()).await?;
-    sink.finish().await?;
-    assert_eq!(reply.await?, "abc");
-
-    let mut parts = channel.server_stream::<Bytes, Bytes>("EchoService/echo", "xyz".into()).await?;
-    let mut all = Vec::new();
-    while let Some(part) = parts.next().await {
-        all.push(part?);
-    }
-    assert_eq!(all, ["x", "y", "z"]);
-
-    let (mut sink, mut replies) = channel.bidi::<Bytes, Bytes>("EchoService/echo").first("0".into()).await?;
-    assert_eq!(replies.next().await.transpose()?.as_deref(), Some(&b"0"[..]));
-    for i in 1..20 {
-        sink.send(Bytes::from(i.to_string())).await?;
-        assert_eq!(replies.next().await.transpose()?, Some(Bytes::from(i.to_string())));
-    }
-    sink.finish().await?;
-    assert!(replies.next().await.is_none());
-
-    let (mut sink, mut replies) = channel.stream("StreamBenchService/echo").await?;
-    sink.send(long.clone()).await?;
-    assert_eq!(replies.next().await.transpose()?, Some(long));
-    sink.finish().await?;
-    assert!(replies.next().await.is_none());
-    Ok(())
 }
 
 #[test]

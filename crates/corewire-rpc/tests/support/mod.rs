@@ -56,6 +56,43 @@ pub fn gauged(change: impl FnOnce(RpcServer) -> RpcServer) -> (ServerHandle, Ser
     (server.start().unwrap(), gauges)
 }
 
+/// A call in every mode and a stream, with a message of `long` bytes in two of them.
+pub async fn every_mode(channel: &Channel, long: usize) -> Result<(), Status> {
+    assert_eq!(channel.unary("EchoService/echo", "Hello").await?, "Hello");
+    let long: Bytes = (0..long).map(|at| (at % 251) as u8).collect();
+    assert_eq!(channel.unary("EchoService/echo", long.clone()).await?, long);
+
+    let (mut sink, reply) =
+        channel.client_stream::<Bytes, Bytes>("EchoService/echo").first("a".into()).await?;
+    sink.send("b".into()).await?;
+    sink.send("c".into()).await?;
+    sink.finish().await?;
+    assert_eq!(reply.await?, "abc");
+
+    let mut parts = channel.server_stream::<Bytes, Bytes>("EchoService/echo", "xyz".into()).await?;
+    let mut all = Vec::new();
+    while let Some(part) = parts.next().await {
+        all.push(part?);
+    }
+    assert_eq!(all, ["x", "y", "z"]);
+
+    let (mut sink, mut replies) = channel.bidi::<Bytes, Bytes>("EchoService/echo").first("0".into()).await?;
+    assert_eq!(replies.next().await.transpose()?.as_deref(), Some(&b"0"[..]));
+    for i in 1..20 {
+        sink.send(Bytes::from(i.to_string())).await?;
+        assert_eq!(replies.next().await.transpose()?, Some(Bytes::from(i.to_string())));
+    }
+    sink.finish().await?;
+    assert!(replies.next().await.is_none());
+
+    let (mut sink, mut replies) = channel.stream("StreamBenchService/echo").await?;
+    sink.send(long.clone()).await?;
+    assert_eq!(replies.next().await.transpose()?, Some(long));
+    sink.finish().await?;
+    assert!(replies.next().await.is_none());
+    Ok(())
+}
+
 /// Waits until the server holds nothing but this many connections.
 #[track_caller]
 pub fn settles(gauges: &ServerGauges, connections: usize) {
