@@ -24,14 +24,15 @@ impl Arena {
         Self { blocks: Blocks::new(block_size) }
     }
 
-    /// Receives once, as much as there is room for. `Ok(None)`: nothing there now.
+    /// Receives once, at most `max` bytes (1 at least). `Ok(None)`: nothing there now.
     ///
-    /// The flag says that the block was filled, so that there may be more to receive.
+    /// The flag says that the room was filled, so that there may be more to receive.
     #[inline]
-    pub(crate) fn receive(&mut self, socket: impl AsFd) -> io::Result<Option<(Bytes, bool)>> {
+    pub(crate) fn receive(&mut self, socket: impl AsFd, max: usize) -> io::Result<Option<(Bytes, bool)>> {
         let block = self.blocks.room(Self::ROOM_MIN);
         let room = block.spare_capacity_mut();
-        let room_len = room.len();
+        let room_len = room.len().min(max);
+        let room = &mut room[..room_len];
         let received = match recv(socket, room, RecvFlags::empty()) {
             Ok((received, _)) => received.0.len(),
             Err(rustix::io::Errno::AGAIN) => return Ok(None),

@@ -178,6 +178,16 @@ impl Driver {
         each!(mut self, inner => inner.add_connecting(socket))
     }
 
+    /// Limits how many bytes one [`Event::Received`] of this connection carries, at least 1. Default, and for any
+    /// limit of [`receive_block_size`](DriverConfig::receive_block_size) or more: the whole block.
+    ///
+    /// What the kernel had received already still comes, in pieces of up to
+    /// [`ring_buffer_size`](DriverConfig::ring_buffer_size). While the limit stands, pausing and resuming cost no
+    /// system call.
+    pub fn set_receive_max(&mut self, token: Token, bytes: usize) {
+        each!(mut self, inner => inner.set_receive_max(token, bytes));
+    }
+
     /// Stops receiving (on a listener: accepting); the peer meets a full window in the end. What had been received or
     /// accepted already still comes.
     pub fn pause_receive(&mut self, token: Token) {

@@ -41,7 +41,9 @@ struct Io {
     /// The owner wants no bytes now.
     paused: bool,
     /// An edge came while paused.
-    edge_kept: bool,
+    pending_edge: bool,
+    /// Bytes that one receive takes at most.
+    receive_max: usize,
     /// Somebody waits for room to send.
     wants_room: bool,
     /// The end, or the error that ended it, was reported: every later edge would tell it again.
@@ -128,7 +130,8 @@ impl Readiness {
             socket,
             role,
             paused: false,
-            edge_kept: false,
+            pending_edge: false,
+            receive_max: usize::MAX,
             wants_room: false,
             ended: false,
             resting: false,
@@ -148,6 +151,12 @@ impl Readiness {
         Some(io.socket)
     }
 
+    pub(crate) fn set_receive_max(&mut self, token: Token, bytes: usize) {
+        if let Some(io) = self.table.get_mut(token) {
+            io.receive_max = bytes.max(1);
+        }
+    }
+
     pub(crate) fn pause_receive(&mut self, token: Token) {
         if let Some(io) = self.table.get_mut(token) {
             io.paused = true;
@@ -156,7 +165,7 @@ impl Readiness {
 
     pub(crate) fn resume_receive(&mut self, token: Token) {
         let Some(io) = self.table.get_mut(token) else { return };
-        if std::mem::take(&mut io.paused) && std::mem::take(&mut io.edge_kept) {
+        if std::mem::take(&mut io.paused) && std::mem::take(&mut io.pending_edge) {
             // Whether the peer has closed meanwhile is not known: read to the end.
             self.ready.push_back(Ready { token, readable: true, writable: false, closed: true });
         }
@@ -223,7 +232,7 @@ impl Readiness {
         let io = self.table.get_mut(token)?;
         match io.role {
             Role::Listener if io.paused => {
-                io.edge_kept = true;
+                io.pending_edge = true;
                 return None;
             }
             Role::Listener if io.resting => return None,
@@ -250,13 +259,13 @@ impl Readiness {
             return None;
         }
         if io.paused {
-            io.edge_kept = true;
+            io.pending_edge = true;
             return None;
         }
         if is_datagram {
             return Some(Event::DatagramReadable { token });
         }
-        match self.arena.receive(&io.socket) {
+        match self.arena.receive(&io.socket, io.receive_max) {
             Ok(None) => None,
             Ok(Some((data, _))) if data.is_empty() => {
                 io.ended = true;

@@ -13,7 +13,7 @@ use common::{
     PATIENCE, accepted, listening, on_each_backend, pair, pattern, receive_exactly, send_all, wait_for,
 };
 use corewire_driver::net::{StreamOptions, connect_tcp};
-use corewire_driver::{Driver, DriverConfig, DriverKind, Event};
+use corewire_driver::{Driver, DriverConfig, DriverKind, Event, Token};
 use socket2::Socket;
 
 #[test]
@@ -244,6 +244,91 @@ fn pausing_and_resuming_at_once_goes_on_receiving() {
             peer.write_all(b"x").unwrap();
             assert_eq!(receive_exactly(driver, token, 1), b"x");
         }
+    });
+}
+
+/// Takes bytes until the end; how long the longest piece was. `after_each` is called after each of them.
+fn longest_piece(
+    driver: &mut Driver,
+    token: Token,
+    expected: &[u8],
+    after_each: impl Fn(&mut Driver),
+) -> usize {
+    let (mut got, mut longest) = (0, 0);
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        driver.resume_receive(token);
+        driver.turn(Some(Duration::from_millis(50))).unwrap();
+        while let Some(event) = driver.next_event() {
+            match event {
+                Event::Received { data, .. } => {
+                    assert!(expected[got..].starts_with(&data), "after {got} bytes");
+                    (got, longest) = (got + data.len(), longest.max(data.len()));
+                    after_each(driver);
+                }
+                Event::ReadClosed { .. } => {
+                    assert_eq!(got, expected.len());
+                    return longest;
+                }
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+    }
+    panic!("the end did not come after {got} of {} bytes", expected.len());
+}
+
+fn turn_to_rest(driver: &mut Driver) {
+    for _ in 0..3 {
+        driver.turn(Some(Duration::ZERO)).unwrap();
+        while driver.next_event().is_some() {}
+    }
+}
+
+#[test]
+fn a_receive_limit_is_kept_to_the_end() {
+    on_each_backend(|driver| {
+        for (limit, len) in [(1, 500), (1000, 300_000), (100_000, 4 << 20)] {
+            let (token, mut peer) = pair(driver);
+            driver.set_receive_max(token, limit);
+            turn_to_rest(driver);
+            let sent = pattern(len);
+            let copy = sent.clone();
+            let writer = std::thread::spawn(move || peer.write_all(&copy));
+            assert!(longest_piece(driver, token, &sent, |_| {}) <= limit);
+            writer.join().unwrap().unwrap();
+            driver.close(token);
+        }
+    });
+}
+
+#[test]
+fn pausing_after_each_piece_under_a_limit_loses_nothing() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        // It leaves the ring while bytes are under way on it.
+        peer.write_all(&pattern(100_000)).unwrap();
+        driver.turn(Some(Duration::ZERO)).unwrap();
+        driver.set_receive_max(token, 5000);
+        let sent = pattern(1 << 20);
+        let rest = sent[100_000..].to_vec();
+        let writer = std::thread::spawn(move || peer.write_all(&rest));
+        assert!(longest_piece(driver, token, &sent, |driver| driver.pause_receive(token)) <= 32 * 1024);
+        writer.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_receive_limit_that_is_lifted_no_longer_cuts() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        driver.set_receive_max(token, 100);
+        turn_to_rest(driver);
+        driver.set_receive_max(token, usize::MAX);
+        let sent = pattern(20_000);
+        // In one piece in the socket before the driver looks.
+        peer.write_all(&sent).unwrap();
+        drop(peer);
+        assert!(longest_piece(driver, token, &sent, |_| {}) > 100);
     });
 }
 

@@ -36,7 +36,7 @@ impl Uring {
     /// Begins to receive (or accept) unless that is under way, not wanted or over.
     pub(super) fn rearm(&mut self, token: Token) {
         let Some(io) = self.table.get_mut(token) else { return };
-        if io.armed || io.paused || io.ended || io.role == Role::Connecting {
+        if io.armed.is_some() || io.paused || io.ended || io.role == Role::Connecting {
             return;
         }
         if let Err(error) = self.arm(token) {
@@ -56,7 +56,7 @@ impl Uring {
             _ => opcode::RecvMulti::new(fd, GROUP).build(),
         };
         self.ring.push(&entry.user_data(operation.user_data(token)))?;
-        io.armed = true;
+        io.armed = Some(operation);
         self.in_flight += 1;
         if operation == Operation::PollIn && !std::mem::replace(&mut io.listed, true) {
             // Bytes may have come before the poll.
@@ -82,17 +82,9 @@ impl Uring {
     /// Asks the receive under way to end; its last completion begins what is wanted then.
     pub(super) fn disarm(&mut self, token: Token) {
         let Some(io) = self.table.get_mut(token) else { return };
-        if !io.armed || io.cancelling {
-            return;
-        }
+        let Some(armed) = io.armed.filter(|_| !io.cancelling) else { return };
         io.cancelling = true;
-        if io.role == Role::Listener {
-            return self.cancel(Operation::Accept, token);
-        }
-        // The path may have changed since it was armed: cancel whichever it was.
-        for operation in [Operation::Receive, Operation::PollIn] {
-            self.cancel(operation, token);
-        }
+        self.cancel(armed, token);
     }
 
     pub(super) fn cancel(&mut self, operation: Operation, token: Token) {

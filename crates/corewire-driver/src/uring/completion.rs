@@ -43,7 +43,7 @@ impl Uring {
         let buffer_size = self.buffer_size;
         let io = self.table.get_mut(token)?;
         if !more {
-            io.armed = false;
+            io.armed = None;
             io.cancelling = false;
         }
         let event = match (result, id) {
@@ -79,10 +79,12 @@ impl Uring {
         // One edge may stand for bytes and the end behind them.
         io.peer_closed |= mask > 0 && mask as u32 & u32::from(libc_poll::RDHUP) != 0;
         if !more {
-            io.armed = false;
+            io.armed = None;
             io.cancelling = false;
         }
-        if io.path == ReceivePath::Direct && !io.paused {
+        if io.paused {
+            io.pending_edge = true;
+        } else if io.path == ReceivePath::Direct {
             // A datagram socket is polled for each datagram: once in the list is enough.
             let is_listed = std::mem::replace(&mut io.listed, true);
             if io.role != Role::Datagram || !is_listed {
@@ -99,13 +101,18 @@ impl Uring {
         let buffer_size = self.buffer_size;
         let io = self.table.get_mut(token)?;
         io.listed = false;
-        if io.role == Role::Datagram {
-            return (!io.paused).then_some(Event::DatagramReadable { token });
-        }
-        if io.paused || io.ended || io.path != ReceivePath::Direct {
+        if io.paused {
+            io.pending_edge = true;
             return None;
         }
-        match self.arena.receive(&io.socket) {
+        if io.role == Role::Datagram {
+            return Some(Event::DatagramReadable { token });
+        }
+        // What a receive of the ring has taken comes first: its end arms the poll, which lists the connection again.
+        if io.ended || io.path != ReceivePath::Direct || io.armed == Some(Operation::Receive) {
+            return None;
+        }
+        match self.arena.receive(&io.socket, io.receive_max) {
             Ok(None) => None,
             Ok(Some((data, _))) if data.is_empty() => {
                 io.ended = true;
@@ -155,7 +162,7 @@ impl Uring {
         });
         let io = self.table.get_mut(listener)?;
         if !more {
-            io.armed = false;
+            io.armed = None;
             io.cancelling = false;
         }
         if let Some(socket) = socket {

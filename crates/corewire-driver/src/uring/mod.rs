@@ -13,6 +13,8 @@ mod completion;
 mod operation;
 mod ring;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -59,6 +61,7 @@ pub(crate) struct Uring {
     budget: usize,
     events_per_turn: usize,
     buffer_size: usize,
+    block_size: usize,
 }
 
 impl Uring {
@@ -80,6 +83,7 @@ impl Uring {
             budget: 0,
             events_per_turn: config.events_per_turn,
             buffer_size: config.ring_buffer_size,
+            block_size: config.receive_block_size,
         };
         this.arm_wake()?;
         Ok(this)
@@ -137,8 +141,8 @@ impl Uring {
 
     pub(crate) fn close(&mut self, token: Token) -> Option<Socket> {
         let io = self.table.remove(token)?;
-        if io.armed {
-            self.cancel(io.operation(), token);
+        if let Some(armed) = io.armed {
+            self.cancel(armed, token);
         }
         if io.poll_out_armed {
             self.cancel(Operation::PollOut, token);
@@ -146,16 +150,30 @@ impl Uring {
         Some(io.socket)
     }
 
+    pub(crate) fn set_receive_max(&mut self, token: Token, bytes: usize) {
+        let max = if bytes < self.block_size { bytes.max(1) } else { usize::MAX };
+        if self.table.get_mut(token).is_some_and(|io| io.limit_receive(max)) {
+            self.disarm(token);
+            self.rearm(token);
+        }
+    }
+
     pub(crate) fn pause_receive(&mut self, token: Token) {
         let Some(io) = self.table.get_mut(token) else { return };
         io.paused = true;
-        self.disarm(token);
+        // A poll takes no bytes: it stays, and what it says meanwhile is remembered.
+        if io.operation() != Operation::PollIn {
+            self.disarm(token);
+        }
     }
 
     pub(crate) fn resume_receive(&mut self, token: Token) {
         let Some(io) = self.table.get_mut(token) else { return };
         if !std::mem::take(&mut io.paused) {
             return;
+        }
+        if std::mem::take(&mut io.pending_edge) && !std::mem::replace(&mut io.listed, true) {
+            self.readable.push_back(token);
         }
         self.rearm(token);
     }

@@ -9,11 +9,15 @@ pub(super) struct Io {
     pub(super) socket: Socket,
     pub(super) role: Role,
     pub(super) path: ReceivePath,
-    /// The receive (or the poll for it, or the accept) is in the kernel's hands.
-    pub(super) armed: bool,
+    /// What of the receiving side (receive, poll for it, accept) is in the kernel's hands.
+    pub(super) armed: Option<Operation>,
     /// It has been asked to end.
     pub(super) cancelling: bool,
     pub(super) paused: bool,
+    /// Direct path: bytes, or the end, came while paused.
+    pub(super) pending_edge: bool,
+    /// Bytes that one receive takes at most; a connection with a limit stays on the direct path.
+    pub(super) receive_max: usize,
     pub(super) poll_out_armed: bool,
     /// Direct path: the peer has closed its half; what is left is to be read to the end.
     pub(super) peer_closed: bool,
@@ -53,9 +57,11 @@ impl Io {
             socket,
             role,
             path: if role == Role::Datagram { ReceivePath::Direct } else { ReceivePath::Buffers },
-            armed: false,
+            armed: None,
             cancelling: false,
             paused: false,
+            pending_edge: false,
+            receive_max: usize::MAX,
             poll_out_armed: false,
             peer_closed: false,
             listed: false,
@@ -65,13 +71,24 @@ impl Io {
         }
     }
 
-    /// What is, or would be, in the kernel's hands for the receiving side.
+    /// What should be in the kernel's hands for the receiving side.
     pub(super) const fn operation(&self) -> Operation {
         match (self.role, self.path) {
             (Role::Listener, _) => Operation::Accept,
             (_, ReceivePath::Buffers) => Operation::Receive,
             (_, ReceivePath::Direct) => Operation::PollIn,
         }
+    }
+
+    /// True when this takes the connection off the ring.
+    pub(super) fn limit_receive(&mut self, max: usize) -> bool {
+        self.receive_max = max;
+        let receives = matches!(self.role, Role::Stream | Role::Connecting);
+        let leaves = receives && max < usize::MAX && self.path == ReceivePath::Buffers;
+        if leaves {
+            (self.path, self.small_in_a_row) = (ReceivePath::Direct, 0);
+        }
+        leaves
     }
 
     /// Chooses the path by what arrives; true when it has just changed.
@@ -89,7 +106,7 @@ impl Io {
                 self.fullness = self.fullness.saturating_sub(1);
                 false
             }
-            ReceivePath::Direct if len < buffer_size / 4 => {
+            ReceivePath::Direct if len < buffer_size / 4 && self.receive_max == usize::MAX => {
                 self.small_in_a_row += 1;
                 if self.small_in_a_row < Self::SMALL_TO_BUFFERS {
                     return false;
