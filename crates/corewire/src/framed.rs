@@ -14,7 +14,7 @@ use crate::session::{Session, SessionInner};
 /// Decodes what arrives and calls the handler for each frame.
 pub(crate) struct Framed<C, H> {
     handler: H,
-    /// The session's number and codec until the connection stands.
+    /// The session's number and codec until the connection is established.
     make: Option<(u64, C)>,
     opened: Option<Opened<C>>,
     session: Option<(Rc<SessionInner<C>>, Session)>,
@@ -84,7 +84,8 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
         let Some((inner, session)) = &self.session else { return };
         if inner.is_open() {
             let mut calls = Calls { handler: &mut self.handler, inner, session };
-            self.reader.read(&inner.codec, data, &mut calls);
+            // The sink stops only at the end of the session, after which nothing is read.
+            let _ = self.reader.read(&inner.codec, data, &mut calls);
         }
     }
 

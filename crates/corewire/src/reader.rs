@@ -23,6 +23,16 @@ pub(crate) trait FrameSink {
     fn error(&mut self, error: DecodeError) -> bool;
 }
 
+/// What came of an attempt to make the kept bytes a whole frame.
+enum Progress {
+    /// A frame, or bytes that were added or skipped.
+    Made,
+    /// More bytes are needed; all that there are, are kept.
+    Starved,
+    /// The sink wants no more.
+    Stopped,
+}
+
 impl FrameReader {
     /// A frame that is not whole is finished with at least this much of the next block: more may be needed than
     /// its header could say, and what is copied too much is read again in place.
@@ -35,56 +45,71 @@ impl FrameReader {
         self.partial.len()
     }
 
-    /// Hands each frame that ends in `data` to `sink` and keeps the rest. The codec is not borrowed while the sink
-    /// runs.
+    /// Hands each frame that ends in `data` to `sink` and keeps a frame that is not whole. The codec is not borrowed
+    /// while the sink runs.
+    ///
+    /// Returns what was not decoded because the sink stopped: it is to be given to the next call, before anything newer.
+    /// It is empty if all was taken; then no whole frame is left here either.
     #[inline]
-    pub(crate) fn read<C: Codec>(&mut self, codec: &RefCell<C>, mut data: Bytes, sink: &mut impl FrameSink) {
-        while !self.partial.is_empty() && !data.is_empty() {
-            if !self.finish_partial(codec, &mut data, sink) {
-                return;
+    #[must_use = "what the sink stopped at is decoded later, or the stream loses step"]
+    pub(crate) fn read<C: Codec>(
+        &mut self,
+        codec: &RefCell<C>,
+        mut data: Bytes,
+        sink: &mut impl FrameSink,
+    ) -> Bytes {
+        while !self.partial.is_empty() {
+            match self.finish_partial(codec, &mut data, sink) {
+                Progress::Made => {}
+                Progress::Starved => return Bytes::new(),
+                Progress::Stopped => return self.take_rest(data),
             }
         }
         let mut at = 0;
         while at < data.len() {
             let decoded = codec.borrow_mut().decode(&data[at..]);
-            match decoded {
+            let goes_on = match decoded {
                 Ok(Decoded::Frame { head, payload, consumed }) => {
                     let payload = &data[at + payload.start..at + payload.end];
                     at += consumed;
-                    if !sink.frame(head, payload, &data) {
-                        return;
-                    }
+                    sink.frame(head, payload, &data)
                 }
-                Ok(Decoded::Skipped { consumed }) => at += consumed,
-                Ok(Decoded::Incomplete { needed }) => return self.keep(&data[at..], needed),
-                Err(error) => {
-                    if !sink.error(error) {
-                        return;
-                    }
+                Ok(Decoded::Skipped { consumed }) => {
+                    at += consumed;
+                    true
                 }
+                Ok(Decoded::Incomplete { needed }) => {
+                    self.keep(&data[at..], needed);
+                    break;
+                }
+                Err(error) => sink.error(error),
+            };
+            if !goes_on {
+                data.advance(at);
+                return data;
             }
         }
+        Bytes::new()
     }
 
-    /// `partial` holds no whole frame: adds to it from `data` until the frame is whole.
+    /// Adds to `partial` from `data` until it holds a whole frame.
     fn finish_partial<C: Codec>(
         &mut self,
         codec: &RefCell<C>,
         data: &mut Bytes,
         sink: &mut impl FrameSink,
-    ) -> bool {
+    ) -> Progress {
         let kept = self.partial.len();
         let missing = self.needed.saturating_sub(kept);
         if data.len() < missing {
             self.keep(data, self.needed);
-            data.clear();
-            return true;
+            return Progress::Starved;
         }
         let step = missing.max(Self::STEP).min(data.len());
         self.grow(step);
         self.partial.extend_from_slice(&data[..step]);
         let decoded = codec.borrow_mut().decode(&self.partial);
-        match decoded {
+        let goes_on = match decoded {
             Ok(Decoded::Frame { head, payload, consumed }) if consumed >= kept => {
                 // What was copied beyond the frame's end is read again in place.
                 data.advance(consumed - kept);
@@ -120,7 +145,20 @@ impl FrameReader {
                 self.partial.truncate(kept);
                 sink.error(error)
             }
+        };
+        if goes_on { Progress::Made } else { Progress::Stopped }
+    }
+
+    /// What is not decoded, in one piece: the kept bytes and `data` behind them. Bytes are left in `partial` only after
+    /// an error that is stepped over, so `data` is copied only then.
+    fn take_rest(&mut self, data: Bytes) -> Bytes {
+        if self.partial.is_empty() {
+            return data;
         }
+        let mut rest = self.partial.split();
+        rest.extend_from_slice(&data);
+        self.clear();
+        rest.freeze()
     }
 
     fn keep(&mut self, data: &[u8], needed: usize) {
