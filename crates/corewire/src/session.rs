@@ -143,10 +143,7 @@ impl<C: Codec> SessionInner<C> {
         let head = head(codec);
         let mut prefix = Prefix::new();
         codec.encode(head, &payload, &mut prefix)?;
-        self.base.connection.send_head_and_bytes(prefix.as_slice(), payload)?;
-        if !codec.suffix().is_empty() {
-            self.base.connection.send(codec.suffix())?;
-        }
+        self.base.connection.send_framed(prefix.as_slice(), payload, codec.suffix())?;
         Ok(())
     }
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use corewire::runtime::{Connection, Protocol};
 use corewire::uri::Scheme;
 use corewire::{
-    Bytes, CallError, CloseReason, Frame, Handler, NetClient, NetServer, NetUri, ServerError, ServerHandle,
-    Session, StandardCodec, wait,
+    Bytes, CallError, CloseReason, Frame, Handler, LineCodec, NetClient, NetServer, NetUri, ServerError,
+    ServerHandle, Session, StandardCodec, wait,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -346,4 +346,30 @@ fn a_server_of_a_protocol_on_a_port_leaves_the_udp_port_alone() {
         UdpSocket::bind(("127.0.0.1", port)).is_ok()
     };
     assert!((0..16).any(|_| udp_is_free()));
+}
+
+#[test]
+fn a_message_with_a_suffix_is_one_datagram_however_it_is_sent() {
+    let server = NetServer::bind("udp://127.0.0.1:0")
+        .codec(LineCodec::new)
+        .workers(1)
+        .handler(|| {
+            |session: &Session, frame: Frame<'_>| {
+                session.send_bytes(Bytes::from_static(b"sent")).unwrap();
+                session.reply_bytes(&frame, frame.to_bytes()).unwrap();
+            }
+        })
+        .start()
+        .unwrap();
+    let peer = peer(&server);
+    let mut block = [0; 100];
+    let mut next = || {
+        let len = peer.recv(&mut block).unwrap();
+        block[..len].to_vec()
+    };
+    peer.send(b"asked\n").unwrap();
+    assert_eq!([next(), next()], [b"sent\n".to_vec(), b"asked\n".to_vec()]);
+    assert_eq!(wait(server.send_all("to all").done()), 1);
+    assert_eq!(wait(server.send_where("to some", |_| true).done()), 1);
+    assert_eq!([next(), next()], [b"to all\n".to_vec(), b"to some\n".to_vec()]);
 }

@@ -89,16 +89,17 @@ impl Connection {
     /// As [`send`](Self::send).
     pub fn send_bytes(&self, bytes: Bytes) -> Result<(), SendError> {
         carried!(self, carried => carried.send([&bytes, &[], &[]]));
-        self.core.send_bytes(self.token, &[], bytes)
+        self.core.send_framed(self.token, &[], bytes, &[])
     }
 
-    /// Sends a header, which is copied, and a payload, which is shared when it is more than a few KiB.
+    /// Sends a header, a payload and what follows it as one: all of it or nothing, and in one datagram where the
+    /// connection has those. Header and suffix are copied; the payload is shared when it is more than a few KiB.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn send_head_and_bytes(&self, head: &[u8], bytes: Bytes) -> Result<(), SendError> {
-        carried!(self, carried => carried.send([head, &bytes, &[]]));
-        self.core.send_bytes(self.token, head, bytes)
+    pub fn send_framed(&self, head: &[u8], payload: Bytes, suffix: &[u8]) -> Result<(), SendError> {
+        carried!(self, carried => carried.send([head, &payload, suffix]));
+        self.core.send_framed(self.token, head, payload, suffix)
     }
 
     /// [`poll_send_ready`](Self::poll_send_ready) and [`send_parts`](Self::send_parts) in one.

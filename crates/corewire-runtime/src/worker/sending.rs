@@ -100,7 +100,13 @@ impl Core {
         Poll::Pending
     }
 
-    pub(crate) fn send_bytes(&self, token: Token, head: &[u8], bytes: Bytes) -> Result<(), SendError> {
+    pub(crate) fn send_framed(
+        &self,
+        token: Token,
+        head: &[u8],
+        payload: Bytes,
+        suffix: &[u8],
+    ) -> Result<(), SendError> {
         let mut conns = self.conns.borrow_mut();
         let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
         if !conn.takes_sends() || conn.out.len() >= conn.options.queue_limit {
@@ -109,7 +115,8 @@ impl Core {
         {
             let pool = &mut *self.pool.borrow_mut();
             conn.out.push_slice(head, pool);
-            conn.out.push_bytes(bytes, pool);
+            conn.out.push_bytes(payload, pool);
+            conn.out.push_slice(suffix, pool);
         }
         self.queued(conn);
         Ok(())

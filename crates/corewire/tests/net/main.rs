@@ -19,3 +19,4 @@ mod server;
 mod settings;
 mod shutdown;
 mod together;
+mod whole;
