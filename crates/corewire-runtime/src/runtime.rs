@@ -11,6 +11,7 @@ use corewire_driver::{DriverConfig, DriverError, DriverKind, available_cpus, pin
 
 use crate::blocking::{BlockingLimits, BlockingPool, BlockingShutdown};
 use crate::error::{BuildError, JoinError, SpawnError};
+use crate::memory::{SharedBudget, default_limit};
 use crate::stats::WorkerStats;
 use crate::task::JoinHandle;
 use crate::worker::{Core, Mail, WorkerHandle, WorkerShared};
@@ -114,6 +115,7 @@ impl Builder {
                 allowed: "1 or more",
             });
         }
+        let memory = SharedBudget::new(default_limit(), count);
         let blocking = Arc::new(BlockingPool::new(self.blocking));
         let mut runtime = Runtime {
             handle: Handle { inner: Arc::new(Inner { workers: Vec::new(), next: AtomicUsize::new(0) }) },
@@ -127,6 +129,7 @@ impl Builder {
                 cpu: self.pin.then(|| cpus[worker % cpus.len()]),
                 driver: driver.clone(),
                 blocking: runtime.blocking.clone(),
+                memory: memory.clone(),
             };
             let (report, reported) = mpsc::channel();
             let thread = thread::Builder::new()
@@ -152,6 +155,7 @@ struct Start {
     cpu: Option<usize>,
     driver: DriverConfig,
     blocking: Arc<BlockingPool>,
+    memory: Arc<SharedBudget>,
 }
 
 impl Start {
@@ -164,7 +168,7 @@ impl Start {
             let _ = report.send(Err(error));
             return;
         }
-        match Core::install(&self.driver, self.blocking) {
+        match Core::install(&self.driver, self.blocking, self.memory) {
             Ok(installed) => {
                 let _ = report.send(Ok(installed.core.shared.clone()));
                 installed.core.run(|| false);
@@ -366,7 +370,7 @@ where
     assert!(Core::current().is_none(), "block_on on a worker would stop the worker: use spawn_local");
     let driver = DriverConfig::default().with_env_override().map_err(DriverError::from)?;
     let blocking = Arc::new(BlockingPool::new(BlockingLimits::default()));
-    let installed = Core::install(&driver, blocking)?;
+    let installed = Core::install(&driver, blocking, SharedBudget::new(default_limit(), 1))?;
     let mut handle: JoinHandle<F::Output> = installed.core.spawn(future);
     installed.core.run(|| handle.is_finished());
     match std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(std::task::Waker::noop())) {

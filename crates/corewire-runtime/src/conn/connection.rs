@@ -13,6 +13,7 @@ use corewire_driver::{Socket, Token};
 use super::options::ConnectionOptions;
 use super::reason::CloseReason;
 use crate::error::SendError;
+use crate::memory::{Charge, MemoryKind};
 use crate::protocol::Protocol;
 use crate::udp::Carried;
 use crate::worker::Core;
@@ -137,6 +138,14 @@ impl Connection {
     pub fn queued(&self) -> usize {
         carried!(self, carried => carried.queued());
         self.core.with_conn(self.token, |conn| conn.out.len()).unwrap_or(0)
+    }
+
+    /// Counts `bytes` as held for the peer of this connection while the returned value lives. To be called for whatever
+    /// is kept of what the peer sent, by what it occupies: a small slice of a receive block occupies the whole block.
+    ///
+    /// Nothing is refused here.
+    pub fn charge(&self, kind: MemoryKind, bytes: usize) -> Charge {
+        Charge::new(self.core.account(self.token), kind, bytes)
     }
 
     /// Closes once what is queued has been sent. What the peer still sends is not received.

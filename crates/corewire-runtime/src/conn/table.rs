@@ -8,6 +8,7 @@ use corewire_driver::Token;
 use super::options::ConnectionOptions;
 use super::reason::CloseReason;
 use super::send_queue::SendQueue;
+use crate::memory::Account;
 use crate::protocol::Protocol;
 use crate::timer_wheel::TimerKey;
 use crate::worker::FLUSH_AT;
@@ -49,6 +50,8 @@ pub(crate) struct Conn {
     pub(crate) idle_timer: Option<TimerKey>,
     pub(crate) close_timer: Option<TimerKey>,
     pub(crate) protocol_timer: Option<TimerKey>,
+    /// What is held for the peer beside the queue; made with the first charge.
+    pub(crate) account: Option<Rc<Account>>,
     /// Senders that wait for room.
     pub(crate) waiting: Vec<Waker>,
 }
@@ -85,6 +88,7 @@ impl Conn {
             idle_timer: None,
             close_timer: None,
             protocol_timer: None,
+            account: None,
             waiting: Vec::new(),
         }
     }

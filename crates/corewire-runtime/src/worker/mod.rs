@@ -26,6 +26,7 @@ use crate::conn::{BufferPool, Conn, ConnTable};
 use crate::error::SpawnError;
 use crate::listen::AfterAccept;
 use crate::mailbox::Mailbox;
+use crate::memory::{Account, Budget, SharedBudget};
 use crate::stats::{Counters, PublishedCounters};
 use crate::timer_wheel::{TimerKey, TimerWheel};
 use crate::udp::{Carried, CarriedTimer, UdpPart};
@@ -105,6 +106,8 @@ pub(crate) struct Core {
     pub(crate) driver: RefCell<Driver>,
     pub(crate) conns: RefCell<ConnTable>,
     pub(crate) pool: RefCell<BufferPool>,
+    /// What is held for peers.
+    pub(crate) memory: Rc<Budget>,
     pub(crate) listeners: RefCell<Vec<(Token, AcceptFn)>>,
     pub(crate) dirty: RefCell<Vec<Token>>,
     /// What wants to be called before the next flush.
@@ -132,6 +135,7 @@ impl Core {
     pub(crate) fn install(
         config: &DriverConfig,
         blocking: Arc<BlockingPool>,
+        memory: Arc<SharedBudget>,
     ) -> Result<Installed, DriverError> {
         let driver = Driver::new(config)?;
         let waker = driver.waker();
@@ -151,6 +155,7 @@ impl Core {
             driver: RefCell::new(driver),
             conns: RefCell::default(),
             pool: RefCell::new(BufferPool::new()),
+            memory: Rc::new(Budget::new(memory)),
             listeners: RefCell::default(),
             dirty: RefCell::default(),
             before_flush: RefCell::default(),
@@ -218,6 +223,12 @@ impl Core {
 
     pub(crate) fn cancel_timer(&self, key: TimerKey) -> Option<TimerAction> {
         self.timers.borrow_mut().cancel(key)
+    }
+
+    /// The account of a connection; one of its own for what is no longer, or not, in the table.
+    pub(crate) fn account(&self, token: Token) -> Rc<Account> {
+        let new = || Account::new(self.memory.clone());
+        self.with_conn(token, |conn| conn.account.get_or_insert_with(new).clone()).unwrap_or_else(new)
     }
 
     pub(crate) fn with_conn<R>(&self, token: Token, look: impl FnOnce(&mut Conn) -> R) -> Option<R> {

@@ -1,0 +1,41 @@
+//! What is held for peers, in bytes, and what is done when it is too much.
+//!
+//! A *shared budget* is the limit of a runtime; each worker has a *budget* that leases from it in steps, so that no
+//! message touches an atomic. What is kept for a connection is *charged* to its account by what it holds (the memory that
+//! stays occupied), not by what it says (its payload). The policy at the limit is a pure function over the accounts.
+
+mod account;
+#[cfg_attr(not(test), expect(dead_code, reason = "the worker does not look at its budget yet"))]
+mod budget;
+mod machine;
+#[cfg(test)]
+mod policy;
+
+pub(crate) use self::account::Account;
+pub use self::account::Charge;
+pub(crate) use self::budget::{Budget, SharedBudget};
+pub(crate) use self::machine::default_limit;
+
+/// What memory is held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryKind {
+    /// What is queued to send.
+    SendQueue,
+    /// What has arrived and was not decoded yet, because its connection is paused.
+    Deferred,
+    /// The beginning of a frame or message whose rest has not arrived.
+    Reassembly,
+    /// What has arrived whole and was not taken yet.
+    Inbox,
+    /// Payloads of RPC calls that were not taken yet.
+    Payload,
+}
+
+impl MemoryKind {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::SendQueue, Self::Deferred, Self::Reassembly, Self::Inbox, Self::Payload];
+
+    const COUNT: usize = Self::ALL.len();
+}
