@@ -483,6 +483,63 @@ fn a_flood_of_cancelled_calls_closes_the_connection() {
     }
 }
 
+/// A call whose handler is at work, and what its client does to it.
+fn aborts(version: u8, id: u32) -> Vec<(&'static str, Vec<u8>)> {
+    let call = |more: Vec<u8>| [frame(version, REQUEST, 1, id, NAMES), more].concat();
+    let mut all = vec![("cancelled", call(frame(version, CANCEL, 0, id, b"")))];
+    if version == V2 {
+        let long = [&[0xff, 0xff][..], &[0; 0xffff]].concat();
+        all = vec![
+            ("cancelled", call(frame(version, CANCEL, 0, id, b""))),
+            ("EMPTY without END", call(frame(version, REQUEST, 0x31, id, b""))),
+            ("a broken block", call(frame(version, REQUEST, 0x19, id, b"\xff\xff"))),
+            ("a block over the limit", call(frame(version, REQUEST, 0x19, id, &long))),
+        ];
+    } else {
+        all[0].1 = [frame(version, INIT, 0, id, NAMES), frame(version, CANCEL, 0, id, b"")].concat();
+        all.push(("a broken body", call(frame(version, REQUEST, 5, id, b"\xff"))));
+    }
+    all
+}
+
+#[test]
+fn every_way_to_abort_a_handler_takes_a_token_of_the_same_bucket() {
+    let settings = Settings { cancels: Rate { burst: 10, per_second: 1 }, ..Settings::default() };
+    let flood = ConnectionError::CancelFlood { burst: 10, per_second: 1 };
+    for version in [V1, V2] {
+        for (at, (what, _)) in aborts(version, 0).into_iter().enumerate() {
+            let mut server = server_with(version, settings);
+            for id in 0..10 {
+                let seen = server.receive(&aborts(version, id)[at].1);
+                assert_eq!(seen.map(|seen| seen.len()), Ok(2), "version {version}, {what}");
+            }
+            assert_closes(server, &aborts(version, 10)[at].1, flood);
+        }
+    }
+}
+
+#[test]
+fn calls_that_the_server_fails_pay_for_no_abort() {
+    let settings = Settings { cancels: Rate { burst: 10, per_second: 0 }, ..Settings::default() };
+    for version in [V1, V2] {
+        let mut server = server_with(version, settings);
+        let mut ids = 0..;
+        let mut next = move || ids.next().unwrap();
+        let mut abort = |server: &mut RpcPeer| server.receive(&aborts(version, next())[0].1);
+        for _ in 0..10 {
+            abort(&mut server).unwrap();
+        }
+        for id in 1_000..1_020 {
+            let seen = server.receive(&frame(version, REQUEST, 4, id, NAMES)).unwrap();
+            let RpcPeer { machine, out, .. } = &mut server;
+            machine.fail(seen[0].call().unwrap(), &Code::METHOD_NOT_FOUND.into(), out).unwrap();
+        }
+        let last = aborts(version, 2_000).remove(0).1;
+        let flood = ConnectionError::CancelFlood { burst: 10, per_second: 0 };
+        assert_closes(server, &last, flood);
+    }
+}
+
 #[test]
 fn more_calls_than_the_limit_are_refused_and_the_rest_of_them_dropped() {
     let settings = Settings { max_calls: 2, ..Settings::default() };

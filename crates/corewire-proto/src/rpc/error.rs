@@ -116,14 +116,14 @@ pub enum ConnectionError {
         /// Pings allowed a second.
         per_second: u32,
     },
-    /// More cancels than [`Settings::cancels`](super::Settings) allows.
+    /// More calls cancelled or broken by the peer than [`Settings::cancels`](super::Settings) allows.
     #[error(
-        "the peer begins calls and cancels them over and over (allowed: {burst} at once, {per_second} a second): raise `Settings::cancels` if that is meant"
+        "the peer begins calls and cancels or breaks them over and over (allowed: {burst} at once, {per_second} a second): raise `Settings::cancels` if that is meant"
     )]
     CancelFlood {
-        /// Cancels allowed at once.
+        /// Aborts allowed at once.
         burst: u32,
-        /// Cancels allowed a second.
+        /// Aborts allowed a second.
         per_second: u32,
     },
     /// More refused calls of version 1 go on arriving than there may be calls in flight.

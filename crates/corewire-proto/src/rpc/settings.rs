@@ -35,8 +35,9 @@ pub struct Settings {
     pub max_buffered: u64,
     /// Pings of the peer. 64 at once, then 8 a second; one more closes the connection.
     pub pings: Rate,
-    /// Cancels, by the peer, of calls that were being worked on. 1,024 at once, then 256 a second, and each call that
-    /// ends otherwise gives one back; one more closes the connection.
+    /// Aborts, by the peer, of calls that were being worked on: it cancels them, or sends for them what cannot be read.
+    /// 1,024 at once, then 256 a second, and each response half that ends cleanly gives one back; one more closes the
+    /// connection.
     pub cancels: Rate,
     /// The id of a client's first call. 0.
     pub first_id: u32,

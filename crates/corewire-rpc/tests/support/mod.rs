@@ -109,24 +109,33 @@ pub fn settles(gauges: &ServerGauges, connections: usize) {
 
 /// Counts the handlers that run.
 #[derive(Clone, Default)]
-pub struct Running(Arc<AtomicUsize>);
+pub struct Running {
+    now: Arc<AtomicUsize>,
+    begun: Arc<AtomicUsize>,
+}
 
 pub struct Runs(Running);
 
 impl Running {
     pub fn begin(&self) -> Runs {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.now.fetch_add(1, Ordering::SeqCst);
+        self.begun.fetch_add(1, Ordering::SeqCst);
         Runs(self.clone())
     }
 
+    /// Handlers that ever began.
+    pub fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+
     pub fn now(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
+        self.now.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for Runs {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

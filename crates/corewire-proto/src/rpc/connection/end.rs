@@ -132,7 +132,7 @@ impl Connection {
         let call = self.calls.at(index);
         call.sent_end = true;
         if is_v2 || call.is_stream || call.received_end {
-            self.complete(index);
+            self.free(index);
         } else {
             self.abandon(index);
         }
@@ -149,7 +149,7 @@ impl Connection {
                 self.emit_last_request(index, out);
             }
         }
-        self.complete(index);
+        self.free(index);
     }
 
     /// The end of a request half of version 1, which must repeat the names.

@@ -97,7 +97,8 @@ pub struct Connection {
     /// Where `next_refused`, `next_writable` and `next_lost` go on looking.
     cursor: u32,
     pings: Budget,
-    cancels: Budget,
+    /// Calls that the peer may stop while they are worked on.
+    aborts: Budget,
     pings_unanswered: u32,
     /// Calls, and streams, that wait only for the peer's end.
     abandoned: [u32; 2],
@@ -138,7 +139,7 @@ impl Connection {
             refused_after: None,
             cursor: 0,
             pings: Budget::new(settings.pings),
-            cancels: Budget::new(settings.cancels),
+            aborts: Budget::new(settings.cancels),
             pings_unanswered: 0,
             abandoned: [0; 2],
             buffered: 0,

@@ -92,7 +92,7 @@ impl Connection {
     ) -> Result<Option<Event<'a>>, ConnectionError> {
         let is_v1 = header.version == Version::V1;
         match header.kind {
-            FrameType::Request if !self.is_client => self.on_request(header, body, out),
+            FrameType::Request if !self.is_client => self.on_request(header, body, now, out),
             FrameType::Response if self.is_client => self.on_response(header, body, out),
             FrameType::StreamData => self.on_stream_data(header, body, out),
             FrameType::StreamEnd => self.on_stream_end(header),

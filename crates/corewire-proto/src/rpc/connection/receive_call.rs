@@ -1,5 +1,7 @@
 //! REQUEST, RESPONSE and ERROR.
 
+use std::time::Duration;
+
 use super::receive::unexpected;
 use super::{Connection, Event, Request, cost, emit};
 use crate::rpc::body::{BodyError, CancelBody, ErrorBody, RequestBody, ResponseBody};
@@ -28,6 +30,7 @@ impl Connection {
         &mut self,
         header: &Header,
         body: &'a [u8],
+        now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
         let flags = header.flags;
@@ -36,11 +39,11 @@ impl Connection {
             return match found {
                 // It crossed the end of its call.
                 None => Ok(None),
-                Some(index) => self.on_more_request(index, header, RequestBody::parse(flags, body), out),
+                Some(index) => self.on_more_request(index, header, RequestBody::parse(flags, body), now, out),
             };
         }
         if let Some(index) = found {
-            return self.on_request_again(index, header, body, out);
+            return self.on_request_again(index, header, body, now, out);
         }
         if self.is_going_away && self.is_v2() {
             return Ok(None);
@@ -137,6 +140,7 @@ impl Connection {
         index: u32,
         header: &Header,
         body: &'a [u8],
+        now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
         let request = RequestBody::parse(header.flags, body);
@@ -148,7 +152,7 @@ impl Connection {
         if !is_same {
             return Err(ConnectionError::IdInUse { id: header.id });
         }
-        self.on_more_request(index, header, request, out)
+        self.on_more_request(index, header, request, now, out)
     }
 
     fn on_more_request<'a, O: Output + ?Sized>(
@@ -156,6 +160,7 @@ impl Connection {
         index: u32,
         header: &Header,
         request: Result<RequestBody<'a>, BodyError>,
+        now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
         let flags = header.flags;
@@ -173,20 +178,22 @@ impl Connection {
         };
         let RequestBody { payload, extensions, .. } = match request {
             Ok(request) => request,
-            Err(code) => return self.break_call(index, header, code, out),
+            Err(code) => return self.break_call(index, header, code, now, out),
         };
         let is_v1_end = header.version == Version::V1 && end && payload.is_empty();
         let payload = (!flags.has(Flags::EMPTY) && !is_v1_end).then_some(payload);
         self.on_part(index, header, Part { payload, end, extensions }, out)
     }
 
-    /// Fails a call whose client sent what cannot be read (server).
+    /// Fails a call whose client sent what cannot be read (server). Whoever works on it is stopped as by a CANCEL, and
+    /// the client pays the same for it.
     #[cold]
     fn break_call<'a, O: Output + ?Sized>(
         &mut self,
         index: u32,
         header: &Header,
         code: Code,
+        now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
         let key = self.calls.key(index);
@@ -194,15 +201,17 @@ impl Connection {
         if call.received_end {
             return Err(ConnectionError::AfterEnd { kind: header.kind, id: header.id });
         }
-        call.received_end = header.flags.has(Flags::END);
         let is_awaited = !call.is_abandoned;
+        self.charge_abort(index, now)?;
+        let call = self.calls.at(index);
+        call.received_end = header.flags.has(Flags::END);
         if !call.sent_end {
             emit::refusal(header.version, header.id, call.mode, code, out);
         }
         if is_awaited {
             self.forget(index);
         } else if self.calls.at(index).received_end {
-            self.complete(index);
+            self.free(index);
         }
         let cancel = CancelBody { code, reason: "" };
         Ok(is_awaited.then_some(Event::Cancelled { call: key, cancel }))
@@ -330,7 +339,7 @@ impl Connection {
         }
         let call = self.calls.at(index);
         if call.is_over() {
-            self.complete(index);
+            self.free(index);
         } else if end && self.is_client && !call.mode.streams_responses() {
             self.close_own_half(index, out);
         }

@@ -104,10 +104,7 @@ impl Connection {
         if is_v2 && call.received_end && self.is_client {
             return Err(ConnectionError::AfterEnd { kind: header.kind, id: header.id });
         }
-        if !self.is_client && !self.cancels.take(now) {
-            let rate = self.settings.cancels;
-            return Err(ConnectionError::CancelFlood { burst: rate.burst, per_second: rate.per_second });
-        }
+        self.charge_abort(index, now)?;
         if is_v2 && !sent_end {
             emit::cancel(Version::V2, header.id, Code::OK, "", out);
         }
@@ -118,6 +115,18 @@ impl Connection {
         // What the body says is for people: one that cannot be read cancels all the same.
         let body = if is_v2 { CancelBody::parse(body).unwrap_or_default() } else { CancelBody::default() };
         Ok(Some(Event::Cancelled { call: key, cancel: body }))
+    }
+
+    /// The client ends a call before its time. If that stops somebody who works on it, it takes one of the client's
+    /// aborts, of which work that was finished gives one back (server).
+    pub(super) fn charge_abort(&mut self, index: u32, now: Duration) -> Result<(), ConnectionError> {
+        let call = self.calls.at(index);
+        let is_aborted = !self.is_client && !call.is_abandoned && !call.sent_end;
+        if is_aborted && !self.aborts.take(now) {
+            let rate = self.settings.cancels;
+            return Err(ConnectionError::CancelFlood { burst: rate.burst, per_second: rate.per_second });
+        }
+        Ok(())
     }
 
     /// The slot of the stream that a frame belongs to; `None` if it crossed the stream's end.

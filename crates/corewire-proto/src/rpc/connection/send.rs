@@ -280,20 +280,15 @@ impl Connection {
     #[inline]
     fn after_own_end(&mut self, index: u32) {
         let (is_client, is_v2) = (self.is_client, self.is_v2());
+        // Work that was finished pays for an abort. A failure does not: it may have cost nothing.
+        self.aborts.give();
         let call = self.calls.at(index);
         if call.received_end {
-            self.complete(index);
+            self.free(index);
         } else if !is_client && call.mode == Mode::ClientStream {
             // The one response ends the call, whatever the client still sends.
-            if is_v2 { self.complete(index) } else { self.abandon(index) }
+            if is_v2 { self.free(index) } else { self.abandon(index) }
         }
-    }
-
-    /// Frees the slot of a call that ended other than by the peer's CANCEL.
-    #[inline]
-    pub(super) fn complete(&mut self, index: u32) {
-        self.cancels.give();
-        self.free(index);
     }
 }
 

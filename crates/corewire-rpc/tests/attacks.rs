@@ -1,0 +1,112 @@
+//! Clients that keep to the format and to no measure. Each costs a server what its limits say, is closed where they say
+//! so, and a polite client of the same worker is answered all the while.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Write;
+use std::time::Duration;
+
+use corewire::{ServerHandle, wait};
+use corewire_proto::rpc::Frame;
+use corewire_rpc::{Channel, Code, RpcServer, ServerGauges, Version};
+use support::{Raw, Running, channel, eventually, gauged, settles, stuck};
+
+const REQUEST: u8 = 0x01;
+const SETTINGS: u8 = 0x21;
+
+const END: u8 = 0x04;
+const CONT: u8 = 0x10;
+const EMPTY: u8 = 0x20;
+const BIDI: u8 = 3;
+
+/// A frame of version 2.
+fn frame(kind: u8, flags: u8, id: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![b'G', b'R', b'P', b'C', 2, kind, flags, 0];
+    bytes.extend_from_slice(&id.to_be_bytes());
+    bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+fn named(path: &str, payload: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for name in path.split('/') {
+        body.extend_from_slice(&(name.len() as u16).to_be_bytes());
+        body.extend_from_slice(name.as_bytes());
+    }
+    body.extend_from_slice(payload);
+    body
+}
+
+/// A server of one worker, with handlers that never end, and a polite client.
+struct Bench {
+    server: ServerHandle,
+    gauges: ServerGauges,
+    running: Running,
+    polite: Channel,
+}
+
+impl Bench {
+    fn new(change: impl FnOnce(RpcServer) -> RpcServer) -> Self {
+        let running = Running::default();
+        let (server, gauges) = gauged(|server| change(server.service(stuck(&running))));
+        let polite = channel(&server, Version::V2);
+        let bench = Self { server, gauges, running, polite };
+        bench.is_polite_to_others();
+        bench
+    }
+
+    /// Connects, and has said SETTINGS.
+    fn attacker(&self) -> Raw {
+        let mut raw = Raw::connect(&self.server);
+        raw.0.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+        raw.0.write_all(&frame(SETTINGS, 0, 0, b"")).unwrap();
+        raw
+    }
+
+    #[track_caller]
+    fn is_polite_to_others(&self) {
+        let answer = wait(self.polite.unary("EchoService/echo", "x").timeout(Duration::from_secs(5)));
+        assert_eq!(answer.unwrap(), "x");
+    }
+
+    /// The server closed the attacker's connection for this reason.
+    #[track_caller]
+    fn has_closed(&self, mut raw: Raw, why: &str) {
+        let answer = raw.read_to_end();
+        self.is_polite_to_others();
+        // A reset may have swallowed the GOAWAY; the connection is closed all the same.
+        if let Some((code, reason)) = last_words(&answer) {
+            assert!(code == Code::PROTOCOL_ERROR && reason.contains(why), "{code:?} {reason}");
+        }
+        settles(&self.gauges, 1);
+        eventually("its handlers are dropped", || self.running.now() == 0);
+    }
+}
+
+/// The code and reason of the GOAWAY that ends the bytes.
+fn last_words(mut bytes: &[u8]) -> Option<(Code, String)> {
+    let mut last = None;
+    while let Ok(Some((header, frame))) = Frame::parse(bytes) {
+        last = if let Frame::GoAway(body) = frame { Some((body.code, body.reason.to_owned())) } else { None };
+        bytes = &bytes[16 + header.body_len as usize..];
+    }
+    last
+}
+
+#[test]
+fn a_client_that_breaks_its_own_calls_aborts_no_more_handlers_than_the_limit() {
+    let bench = Bench::new(|server| server);
+    let mut raw = bench.attacker();
+    let attack = (0..20_000).flat_map(|id| {
+        let begin = frame(REQUEST, BIDI, 2 * id, &named("Stuck/bidi", b"x"));
+        // No names, no message and no end: it fails its call. The unknown method pays for nothing.
+        let broken = frame(REQUEST, BIDI | CONT | EMPTY, 2 * id, b"");
+        let nobody = frame(REQUEST, END, 2 * id + 1, &named("No/body", b""));
+        [begin, broken, nobody].concat()
+    });
+    let _ = raw.0.write_all(&attack.collect::<Vec<_>>());
+    bench.has_closed(raw, "cancels or breaks");
+    assert!(bench.running.begun() < 3_000, "{} handlers were begun", bench.running.begun());
+}
