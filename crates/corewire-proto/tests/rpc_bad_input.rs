@@ -335,14 +335,135 @@ fn version_1_numbers_calls_and_streams_apart() {
 }
 
 #[test]
-fn an_id_may_be_used_again_when_its_call_is_over() {
-    for version in [V1, V2] {
-        let mut server = server(version);
-        for _ in 0..3 {
-            let seen = server.receive(&frame(version, REQUEST, 4, 5, NAMES)).unwrap();
+fn an_id_of_version_1_may_be_used_again_when_its_call_is_over() {
+    let mut server = server(V1);
+    for _ in 0..3 {
+        let seen = server.receive(&frame(V1, REQUEST, 4, 5, NAMES)).unwrap();
+        server.machine.send(seen[0].call().unwrap(), b"", true, &mut server.out).unwrap();
+    }
+    server.assert_idle();
+}
+
+#[test]
+fn an_id_of_version_2_that_is_not_later_than_the_one_before_closes_the_connection() {
+    let begin = |id: u32, is_stream: bool| match is_stream {
+        true => frame(V2, INIT, 0, id, NAMES),
+        false => frame(V2, REQUEST, 4, id, NAMES),
+    };
+    for is_stream in [true, false] {
+        for (last, id) in [(5, 5), (5, 4), (5, 0x8000_0005), (0, u32::MAX)] {
+            let mut server = server(V2);
+            let seen = server.receive(&begin(last, false)).unwrap();
             server.machine.send(seen[0].call().unwrap(), b"", true, &mut server.out).unwrap();
+            assert_closes(server, &begin(id, is_stream), ConnectionError::IdOutOfOrder { id, last });
         }
+        let mut server = server(V2);
+        for id in [5, 7, 0x8000_0004, u32::MAX, 0, 9] {
+            let seen = server.receive(&begin(id, is_stream)).unwrap();
+            let call = seen[0].call().unwrap();
+            server.machine.fail(call, &Code::INTERNAL.into(), &mut server.out).unwrap();
+        }
+        // Also a call that was refused was the last one.
+        let refused = frame(V2, REQUEST, 4, 12, b"\xff\xff");
+        assert_eq!(server.receive(&refused), Ok(vec![]));
+        assert_closes(server, &begin(12, is_stream), ConnectionError::IdOutOfOrder { id: 12, last: 12 });
+    }
+}
+
+/// Frames that move nothing.
+fn strays(version: u8) -> Vec<Vec<u8>> {
+    let mut all: Vec<_> = [DATA, END, CANCEL].map(|kind| frame(version, kind, 0, 77, b"")).into();
+    if version == V1 {
+        all.extend([frame(V1, PING, 0, 0, b"tick"), frame(V1, ERROR, 0, 0, b"")]);
+    } else {
+        all.extend([
+            frame(V2, REQUEST, 0x11, 77, b"more"),
+            frame(V2, PING, 1, 0, b"12345678"),
+            frame(V2, CREDIT, 0, 77, b"\0\0\0\x01"),
+            // Of a call that is there, and to which nothing was sent.
+            frame(V2, CREDIT, 0, 1, b"\0\0\0\x01"),
+        ]);
+    }
+    all
+}
+
+#[test]
+fn a_flood_of_frames_that_belong_to_nothing_closes_the_connection() {
+    let settings = Settings { strays: Rate { burst: 10, per_second: 1 }, ..Settings::default() };
+    for version in [V1, V2] {
+        for stray in strays(version) {
+            let mut server = server_with(version, settings);
+            server.receive(&frame(version, REQUEST, 3, 1, NAMES)).unwrap();
+            server.receive(&stray.repeat(10)).unwrap();
+            let kind = Frame::parse(&stray).unwrap().unwrap().0.kind;
+            let flood = ConnectionError::StrayFlood { kind, burst: 10, per_second: 1 };
+            assert_closes(server, &stray, flood);
+        }
+    }
+    let away = frame(V2, 0x22, 1, 0, &[0; 6]);
+    let kind = FrameType::GoAway;
+    let flood = ConnectionError::StrayFlood { kind, burst: 10, per_second: 1 };
+    let mut server = server_with(V2, settings);
+    server.receive(&away.repeat(11)).unwrap();
+    assert_closes(server, &away, flood);
+}
+
+#[test]
+fn what_may_have_crossed_the_end_of_a_call_is_no_flood() {
+    let none = Rate { burst: 0, per_second: 0 };
+    let settings = Settings { strays: none, max_calls: 1, max_streams: 1, ..Settings::default() };
+    for version in [V1, V2] {
+        // Failed by the server, and refused by a limit, while the client has its whole window on the way.
+        let mut server = server_with(version, settings);
+        let more = if version == V1 { NAMES } else { b"x" };
+        let (begun, cont) = (frame(version, INIT, 0, 1, NAMES), if version == V1 { 1 } else { 0x11 });
+        let call = server.receive(&begun).unwrap()[0].call().unwrap();
+        server.receive(&frame(version, INIT, 0, 2, NAMES)).unwrap();
+        server.machine.cancel(call, Code::CANCELLED, "", &mut server.out).unwrap();
+        for id in [1, 2] {
+            let messages = 256 * 1024 / 17;
+            server.receive(&frame(version, DATA, 0, id, b"x").repeat(messages)).unwrap();
+            server.receive(&frame(version, END, 0, id, b"")).unwrap();
+            server.receive(&frame(version, CANCEL, 0, id, b"")).unwrap();
+        }
+        server.receive(&frame(version, REQUEST, 1, 3, NAMES)).unwrap();
+        server.receive(&frame(version, REQUEST, 1, 4, NAMES)).unwrap();
+        server.receive(&frame(version, REQUEST, cont, 4, more).repeat(10_000)).unwrap();
+        server.receive(&frame(version, REQUEST, cont | 4, 4, more)).unwrap();
+        assert_eq!(server.lose().len(), 1);
         server.assert_idle();
+    }
+    // A CREDIT for each message is as many as there may be.
+    let mut server = server_with(V2, settings);
+    let call = server.receive(&frame(V2, REQUEST, 6, 1, NAMES)).unwrap()[0].call().unwrap();
+    for _ in 0..2_000 {
+        server.machine.send(call, b"", false, &mut server.out).unwrap();
+    }
+    server.receive(&frame(V2, CREDIT, 0, 1, b"\0\0\0\x10").repeat(2_000)).unwrap();
+    server.machine.finish(call, &mut server.out).unwrap();
+    server.assert_idle();
+}
+
+#[test]
+fn a_frame_of_an_unknown_id_costs_as_much_as_one_of_a_call() {
+    let strays = Rate { burst: u32::MAX, per_second: 0 };
+    for version in [V1, V2] {
+        let mut server = server_with(version, Settings { strays, ..Settings::default() });
+        let begin = |id: u32| frame(version, REQUEST, 3, id, NAMES);
+        server.receive(&(0..16_000).flat_map(begin).collect::<Vec<_>>()).unwrap();
+        let mut time = |id: u32| {
+            let bytes = frame(version, CANCEL, 0, id, b"").repeat(2_000);
+            let began = std::time::Instant::now();
+            server.receive(&bytes).unwrap();
+            began.elapsed()
+        };
+        // None of the first is there; the others share their low bits with calls, and with none.
+        let fast = time(16_000).max(Duration::from_micros(200));
+        for id in [15_999 + (1 << 20), 1 << 14, 1 << 31] {
+            let slow = time(id);
+            assert!(slow < fast * 50, "version {version}, id {id}: {slow:?} against {fast:?}");
+        }
+        assert_eq!(server.lose().len(), 16_000);
     }
 }
 
@@ -468,15 +589,15 @@ fn a_flood_of_pings_closes_the_connection() {
 fn a_flood_of_cancelled_calls_closes_the_connection() {
     for version in [V1, V2] {
         let settings = Settings { cancels: Rate { burst: 10, per_second: 1 }, ..Settings::default() };
-        let mut reset = frame(version, INIT, 0, 1, NAMES);
-        reset.extend(frame(version, CANCEL, 0, 1, b""));
+        let reset = |id| [frame(version, INIT, 0, id, NAMES), frame(version, CANCEL, 0, id, b"")].concat();
         let flood = ConnectionError::CancelFlood { burst: 10, per_second: 1 };
-        assert_closes(server_with(version, settings), &reset.repeat(11), flood);
+        let resets: Vec<u8> = (0..11).flat_map(reset).collect();
+        assert_closes(server_with(version, settings), &resets, flood);
         // Calls that end well pay for as many cancels.
         let mut server = server_with(version, settings);
-        for _ in 0..100 {
-            server.receive(&reset).unwrap();
-            let seen = server.receive(&frame(version, REQUEST, 4, 1, NAMES)).unwrap();
+        for id in 0..100 {
+            server.receive(&reset(2 * id)).unwrap();
+            let seen = server.receive(&frame(version, REQUEST, 4, 2 * id + 1, NAMES)).unwrap();
             server.machine.send(seen[0].call().unwrap(), b"", true, &mut server.out).unwrap();
         }
         server.assert_idle();

@@ -13,6 +13,7 @@ use corewire_rpc::{Channel, Code, RpcServer, ServerGauges, Version};
 use support::{Raw, Running, channel, eventually, gauged, settles, stuck};
 
 const REQUEST: u8 = 0x01;
+const CREDIT: u8 = 0x20;
 const SETTINGS: u8 = 0x21;
 
 const END: u8 = 0x04;
@@ -109,4 +110,15 @@ fn a_client_that_breaks_its_own_calls_aborts_no_more_handlers_than_the_limit() {
     let _ = raw.0.write_all(&attack.collect::<Vec<_>>());
     bench.has_closed(raw, "cancels or breaks");
     assert!(bench.running.begun() < 3_000, "{} handlers were begun", bench.running.begun());
+}
+
+#[test]
+fn a_flood_of_frames_that_belong_to_nothing_closes_a_connection_with_16_000_calls_in_flight() {
+    let bench = Bench::new(|server| server);
+    let mut raw = bench.attacker();
+    let calls = (0..16_000).flat_map(|id| frame(REQUEST, END, id, &named("Stuck/unary", b"x")));
+    raw.0.write_all(&calls.collect::<Vec<_>>()).unwrap();
+    eventually("the calls are in flight", || bench.running.now() == 16_000);
+    let _ = raw.0.write_all(&frame(CREDIT, 0, 1 << 20, &[0, 0, 0, 1]).repeat(100_000));
+    bench.has_closed(raw, "belong to nothing");
 }

@@ -249,12 +249,14 @@ fn a_client_that_sends_and_never_reads_is_held_back_within_the_limits() {
         if version == Version::V2 {
             greedy.0.write_all(&frame(version, SETTINGS, 0, 0, b"")).unwrap();
         }
-        let requests =
-            (0..64).map(|id| frame(version, REQUEST, 4, id, &named("EchoService/echo", &[0; 4_000])));
-        let batch: Vec<u8> = requests.flatten().collect();
+        let body = named("EchoService/echo", &[0; 4_000]);
+        let mut ids = 0..;
+        let mut batch = || -> Vec<u8> {
+            ids.by_ref().take(64).flat_map(|id| frame(version, REQUEST, 4, id, &body)).collect()
+        };
         let mut taken = 0;
-        while greedy.0.write_all(&batch).is_ok() {
-            taken += batch.len();
+        while greedy.0.write_all(&batch()).is_ok() {
+            taken += 64 * body.len();
             assert!(taken < 256 << 20, "the server takes without end");
         }
         let now = wait(gauges.read());

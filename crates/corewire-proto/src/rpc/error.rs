@@ -70,6 +70,14 @@ pub enum ConnectionError {
         /// The id.
         id: u32,
     },
+    /// A call or stream of version 2 begins under an id that is not later than the one before.
+    #[error("id {id} begins a call after id {last}: in version 2 each id must be later than the one before")]
+    IdOutOfOrder {
+        /// The id.
+        id: u32,
+        /// That of the call that began before it.
+        last: u32,
+    },
     /// A frame continues a half that has ended.
     #[error("a {kind:?} frame for id {id} after the end of its half: check the peer's implementation")]
     AfterEnd {
@@ -124,6 +132,18 @@ pub enum ConnectionError {
         /// Aborts allowed at once.
         burst: u32,
         /// Aborts allowed a second.
+        per_second: u32,
+    },
+    /// More frames that move nothing than [`Settings::strays`](super::Settings) allows.
+    #[error(
+        "the peer floods this side with {kind:?} frames that belong to nothing (allowed: {burst} at once, {per_second} a second): check the peer's implementation"
+    )]
+    StrayFlood {
+        /// The type of the frame that was one too many.
+        kind: FrameType,
+        /// Such frames allowed at once.
+        burst: u32,
+        /// Such frames allowed a second.
         per_second: u32,
     },
     /// More refused calls of version 1 go on arriving than there may be calls in flight.

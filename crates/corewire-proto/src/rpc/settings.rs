@@ -39,6 +39,10 @@ pub struct Settings {
     /// 1,024 at once, then 256 a second, and each response half that ends cleanly gives one back; one more closes the
     /// connection.
     pub cancels: Rate,
+    /// Frames of the peer that move nothing: for calls that never were, pongs without a ping, more CREDIT frames than
+    /// there were messages, a GOAWAY after another. What may have crossed the end of a call does not count. 1,024 at
+    /// once, then 256 a second; one more closes the connection.
+    pub strays: Rate,
     /// The id of a client's first call. 0.
     pub first_id: u32,
     /// The versions that a server speaks. Both; a client of another one is told so, see [`Versions`].
@@ -56,6 +60,7 @@ impl Default for Settings {
             max_buffered: 64 * 1024 * 1024,
             pings: Rate { burst: 64, per_second: 8 },
             cancels: Rate { burst: 1_024, per_second: 256 },
+            strays: Rate { burst: 1_024, per_second: 256 },
             first_id: 0,
             versions: Versions::ALL,
         }

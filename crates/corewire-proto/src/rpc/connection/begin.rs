@@ -115,7 +115,9 @@ impl Connection {
         call.sent_end = flags.has(Flags::END);
         if !call.sent_end && !flags.has(Flags::EMPTY) {
             call.send_credit -= super::cost(payload.size()) as i64;
+            self.strays.expect(super::CREDIT_LEN);
         }
+        let call = self.calls.at(index);
         let (id, is_open) = (call.id, !call.sent_end);
         if is_open && version == Version::V1 {
             self.keep_path(index, path);

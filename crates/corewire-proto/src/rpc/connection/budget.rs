@@ -47,6 +47,45 @@ impl Budget {
     }
 }
 
+/// Frames of the peer that move nothing: what may come late, and how many others.
+#[derive(Debug)]
+pub(super) struct Strays {
+    /// Bytes that the peer may still be sending in good faith, since it could not know better.
+    slack: u64,
+    slack_max: u64,
+    others: Budget,
+}
+
+impl Strays {
+    /// The least that may be on its way on a fast network, in bytes.
+    const SLACK_MAX: u64 = 64 * 1024 * 1024;
+
+    pub(super) fn new(rate: Rate, window: u32) -> Self {
+        let slack_max = Self::SLACK_MAX.max(4 * u64::from(window));
+        Self { slack: 0, slack_max, others: Budget::new(rate) }
+    }
+
+    /// Something happened after which this much may come that means nothing.
+    #[inline]
+    pub(super) fn expect(&mut self, bytes: u64) {
+        self.slack = self.slack.saturating_add(bytes).min(self.slack_max);
+    }
+
+    /// Any amount may come: the peer cannot be told to stop (version 1).
+    pub(super) fn expect_most(&mut self) {
+        self.slack = self.slack_max;
+    }
+
+    /// Takes one of this many bytes, or says that there are too many.
+    pub(super) fn take(&mut self, bytes: u64, now: Duration) -> bool {
+        if self.slack > 0 {
+            self.slack = self.slack.saturating_sub(bytes);
+            return true;
+        }
+        self.others.take(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

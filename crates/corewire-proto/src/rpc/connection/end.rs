@@ -88,8 +88,9 @@ impl Connection {
             emit::cancel(Version::V2, call.id, code, reason, out);
         } else if call.is_stream {
             emit::cancel(Version::V1, call.id, code, "", out);
-            // Version 1 answers a cancel with nothing.
+            // Version 1 answers a cancel with nothing, and messages may be on their way.
             call.received_end = true;
+            self.strays.expect_most();
         } else if !call.sent_end {
             self.emit_last_request(index, out);
         }

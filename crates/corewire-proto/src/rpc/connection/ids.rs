@@ -1,16 +1,20 @@
 //! From the ids of the wire to the slots of the call table.
 
-/// A hash table from id to slot: open addressing, linear probing in the order of the entries' homes (Robin Hood), no
-/// tombstones.
+use std::collections::HashMap;
+
+/// A table from id to slot in which an id that is missing costs as much as one that is there.
 ///
-/// Ids come in sequence from every known client, so an id's low bits are its place: neighbours lie side by side, and
-/// a lookup is one read. Calls in flight then fill a run of neighbours, each at home; the order is what ends a removal
-/// at the first of them instead of at the end of the run. A peer that picks colliding ids makes its own connection's
-/// lookups walk, at most over its calls in flight, which are limited.
+/// Ids come in sequence from every known client, so an id's low bits are its index in the table of recent ids: neighbours
+/// lie side by side, and a look-up is one read. There is no second place to look at in that table: an id that finds its
+/// entry taken moves the older one to a hash table. That holds what lives far longer than those that came after it, and
+/// the ids of clients of version 1, which number as they like; its hash has a key, so that no client can choose ids that
+/// collide.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
-    entries: Vec<Entry>,
-    len: usize,
+    recent: Vec<Entry>,
+    /// Entries of `recent` in use.
+    recent_len: usize,
+    others: HashMap<u32, u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -25,90 +29,57 @@ const SMALLEST: usize = 16;
 impl Ids {
     #[inline]
     pub(super) fn find(&self, id: u32) -> Option<u32> {
-        let mask = self.entries.len().wrapping_sub(1);
-        let mut at = home(id, mask);
-        loop {
-            // An empty table has no entry at all, and ends the walk here.
-            let entry = self.entries.get(at)?;
-            if entry.slot == EMPTY {
-                return None;
-            }
-            if entry.id == id {
-                return Some(entry.slot);
-            }
-            at = (at + 1) & mask;
+        match self.recent.get(self.index(id)) {
+            Some(entry) if entry.id == id && entry.slot != EMPTY => Some(entry.slot),
+            _ if self.others.is_empty() => None,
+            _ => self.others.get(&id).copied(),
         }
     }
 
     /// Adds an id that is not in the table.
     #[inline]
     pub(super) fn insert(&mut self, id: u32, slot: u32) {
-        if (self.len + 1) * 2 > self.entries.len() {
+        if (self.recent_len + 1) * 2 > self.recent.len() {
             self.grow();
         }
-        self.len += 1;
-        place(&mut self.entries, Entry { id, slot });
+        let index = self.index(id);
+        let before = std::mem::replace(&mut self.recent[index], Entry { id, slot });
+        if before.slot == EMPTY {
+            self.recent_len += 1;
+        } else {
+            self.others.insert(before.id, before.slot);
+        }
     }
 
     /// Takes an id out, if it is there.
     #[inline]
     pub(super) fn remove(&mut self, id: u32) {
-        let mask = self.entries.len().wrapping_sub(1);
-        let mut hole = home(id, mask);
-        loop {
-            match self.entries.get(hole) {
-                None | Some(Entry { slot: EMPTY, .. }) => return,
-                Some(entry) if entry.id == id => break,
-                Some(_) => hole = (hole + 1) & mask,
+        let index = self.index(id);
+        match self.recent.get_mut(index) {
+            Some(entry) if entry.id == id && entry.slot != EMPTY => {
+                entry.slot = EMPTY;
+                self.recent_len -= 1;
             }
+            _ if self.others.is_empty() => {}
+            _ => drop(self.others.remove(&id)),
         }
-        self.len -= 1;
-        loop {
-            let next = (hole + 1) & mask;
-            let entry = self.entries[next];
-            if entry.slot == EMPTY || home(entry.id, mask) == next {
-                break;
-            }
-            self.entries[hole] = entry;
-            hole = next;
-        }
-        self.entries[hole].slot = EMPTY;
+    }
+
+    #[inline]
+    fn index(&self, id: u32) -> usize {
+        id as usize & self.recent.len().wrapping_sub(1)
     }
 
     #[cold]
     fn grow(&mut self) {
-        let size = (self.entries.len() * 2).max(SMALLEST);
-        let mut entries = vec![Entry { id: 0, slot: EMPTY }; size];
-        for &entry in self.entries.iter().filter(|entry| entry.slot != EMPTY) {
-            place(&mut entries, entry);
+        let size = (self.recent.len() * 2).max(SMALLEST);
+        let before = std::mem::replace(&mut self.recent, vec![Entry { id: 0, slot: EMPTY }; size]);
+        // What was apart in the smaller table is apart in the larger one.
+        for entry in before.into_iter().filter(|entry| entry.slot != EMPTY) {
+            let index = self.index(entry.id);
+            self.recent[index] = entry;
         }
-        self.entries = entries;
     }
-}
-
-#[inline]
-fn place(entries: &mut [Entry], mut entry: Entry) {
-    let mask = entries.len() - 1;
-    let mut at = home(entry.id, mask);
-    while entries[at].slot != EMPTY {
-        // The one that is farther from home stays.
-        if distance(entries[at].id, at, mask) < distance(entry.id, at, mask) {
-            std::mem::swap(&mut entries[at], &mut entry);
-        }
-        at = (at + 1) & mask;
-    }
-    entries[at] = entry;
-}
-
-/// How far behind its home an id stands.
-#[inline]
-const fn distance(id: u32, at: usize, mask: usize) -> usize {
-    at.wrapping_sub(home(id, mask)) & mask
-}
-
-#[inline]
-const fn home(id: u32, mask: usize) -> usize {
-    id as usize & mask
 }
 
 #[cfg(test)]
@@ -131,7 +102,7 @@ mod tests {
                 ids.insert(id, step);
                 model.insert(id, step);
             }
-            assert_eq!(ids.len, model.len());
+            assert_eq!(ids.recent_len + ids.others.len(), model.len());
             for id in (0..16).map(|high| high << 20 | (step % 8)) {
                 assert_eq!(ids.find(id), model.get(&id).copied());
             }
@@ -147,5 +118,34 @@ mod tests {
         ids.remove(u32::MAX);
         ids.remove(u32::MAX);
         assert_eq!((ids.find(u32::MAX), ids.find(0)), (None, Some(2)));
+    }
+
+    #[test]
+    fn ids_in_sequence_need_no_hash_and_those_overtaken_are_found() {
+        let mut ids = Ids::default();
+        for id in 0..16_000 {
+            ids.insert(id, id);
+        }
+        assert!(ids.others.is_empty());
+        for id in 16_000..100_000 {
+            ids.remove(id - 8_000);
+            ids.insert(id, id);
+            assert_eq!(ids.find(id - 8_000), None);
+        }
+        assert_eq!((ids.recent_len, ids.others.len()), (8_000, 8_000), "the first 8,000 live long");
+        assert!((0..8_000).all(|id| ids.find(id) == Some(id)));
+        (0..8_000).chain(92_000..100_000).for_each(|id| ids.remove(id));
+        assert_eq!((ids.recent_len, ids.others.len()), (0, 0));
+    }
+
+    #[test]
+    fn ids_that_share_their_low_bits_do_not_lengthen_a_look_up() {
+        let mut ids = Ids::default();
+        for id in 0..4_000 {
+            ids.insert(id << 16, id);
+        }
+        assert_eq!((ids.recent.len(), ids.others.len()), (SMALLEST, 3_999));
+        assert!((0..4_000).all(|id| ids.find(id << 16) == Some(id)));
+        assert_eq!(ids.find(5 << 16 | 1), None);
     }
 }

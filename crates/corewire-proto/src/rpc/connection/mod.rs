@@ -18,11 +18,13 @@ pub use begin::Begin;
 pub use calls::CallKey;
 pub use event::{Event, Failure, Request};
 
-use self::budget::Budget;
+use std::time::Duration;
+
+use self::budget::{Budget, Strays};
 use self::calls::Calls;
 use super::code::Code;
 use super::error::ConnectionError;
-use super::header::Version;
+use super::header::{Header, Version};
 use super::output::Output;
 use super::path::MethodPath;
 use super::settings::{PeerSettings, Settings};
@@ -90,6 +92,8 @@ pub struct Connection {
     paths: Vec<Option<MethodPath>>,
     next_id: u32,
     last_accepted: Option<u32>,
+    /// The id of the last call that the client began, accepted or not (server, version 2).
+    last_begun: Option<u32>,
     is_going_away: bool,
     is_peer_going_away: bool,
     /// The peer's GOAWAY refuses the calls after this one; the outer `None` when there is none to refuse.
@@ -99,6 +103,7 @@ pub struct Connection {
     pings: Budget,
     /// Calls that the peer may stop while they are worked on.
     aborts: Budget,
+    strays: Strays,
     pings_unanswered: u32,
     /// Calls, and streams, that wait only for the peer's end.
     abandoned: [u32; 2],
@@ -134,12 +139,14 @@ impl Connection {
             paths: Vec::new(),
             next_id: settings.first_id,
             last_accepted: None,
+            last_begun: None,
             is_going_away: false,
             is_peer_going_away: false,
             refused_after: None,
             cursor: 0,
             pings: Budget::new(settings.pings),
             aborts: Budget::new(settings.cancels),
+            strays: Strays::new(settings.strays, settings.window),
             pings_unanswered: 0,
             abandoned: [0; 2],
             buffered: 0,
@@ -214,8 +221,7 @@ impl Connection {
             let index = self.cursor;
             self.cursor += 1;
             let Some(call) = self.calls.get(index) else { continue };
-            let is_later = |last| matches!(call.id.wrapping_sub(last), 1..0x8000_0000);
-            if last.is_none_or(is_later)
+            if last.is_none_or(|last| is_later(call.id, last))
                 && let Some(key) = self.take(index)
             {
                 return Some(key);
@@ -334,12 +340,34 @@ impl Connection {
     #[inline]
     fn free(&mut self, index: u32) {
         let call = self.calls.at(index);
+        let (is_open, credit) = (!call.received_end, call.receive_credit);
         if call.is_abandoned {
             self.abandoned[usize::from(call.is_stream)] -= 1;
         } else if call.unreleased > 0 {
             self.drop_unreleased(index);
         }
         self.calls.remove(index);
+        self.expect_rest(is_open, credit);
+    }
+
+    /// What the peer may send for a call that is over, before it knows: its CREDIT, CANCEL and END, and messages if its
+    /// half is open.
+    #[inline]
+    fn expect_rest(&mut self, is_open: bool, credit: i64) {
+        if is_open && !self.is_v2() {
+            return self.strays.expect_most();
+        }
+        let messages = if is_open { credit.max(0) as u64 } else { 0 };
+        self.strays.expect(messages + REST_LEN);
+    }
+
+    /// A frame that moves nothing: it crossed the end of what it belongs to, or is one too many.
+    fn stray(&mut self, header: &Header, now: Duration) -> Result<(), ConnectionError> {
+        if self.strays.take(cost(header.body_len as usize), now) {
+            return Ok(());
+        }
+        let rate = self.settings.strays;
+        Err(ConnectionError::StrayFlood { kind: header.kind, burst: rate.burst, per_second: rate.per_second })
     }
 
     /// Nobody waits for the call any more; the slot stays until the peer has ended its half.
@@ -360,6 +388,17 @@ impl Connection {
             self.over_window -= 1;
         }
     }
+}
+
+/// What a CREDIT frame takes on the wire: the peer may send one for each message.
+const CREDIT_LEN: u64 = 4 + super::header::HEADER_LEN as u64;
+
+/// Frames without a message that may follow the end of a call, in bytes.
+const REST_LEN: u64 = 4 * super::header::HEADER_LEN as u64;
+
+/// Whether an id comes after another one in the sequence of a client, which goes on from 0 after the highest.
+const fn is_later(id: u32, than: u32) -> bool {
+    matches!(id.wrapping_sub(than), 1..0x8000_0000)
 }
 
 /// What a message without END costs of a half's credit, in bytes.

@@ -93,19 +93,19 @@ impl Connection {
         let is_v1 = header.version == Version::V1;
         match header.kind {
             FrameType::Request if !self.is_client => self.on_request(header, body, now, out),
-            FrameType::Response if self.is_client => self.on_response(header, body, out),
-            FrameType::StreamData => self.on_stream_data(header, body, out),
-            FrameType::StreamEnd => self.on_stream_end(header),
+            FrameType::Response if self.is_client => self.on_response(header, body, now, out),
+            FrameType::StreamData => self.on_stream_data(header, body, now, out),
+            FrameType::StreamEnd => self.on_stream_end(header, now),
             FrameType::StreamInit if !self.is_client => self.on_stream_init(header, body, out),
-            FrameType::StreamInitAck if self.is_client => self.on_stream_init_ack(header),
+            FrameType::StreamInitAck if self.is_client => self.on_stream_init_ack(header, now),
             FrameType::Cancel => self.on_cancel(header, body, now, out),
             // Version 1 names them and gives them no meaning.
-            FrameType::Ping | FrameType::Error if is_v1 => Ok(None),
-            FrameType::Error if self.is_client => self.on_error(header, body, out),
+            FrameType::Ping | FrameType::Error if is_v1 => self.stray(header, now).map(|()| None),
+            FrameType::Error if self.is_client => self.on_error(header, body, now, out),
             FrameType::Ping => self.on_ping(header, body, now, out),
-            FrameType::Credit => self.on_credit(header, body),
+            FrameType::Credit => self.on_credit(header, body, now),
             FrameType::Settings => self.on_settings(body),
-            FrameType::GoAway => self.on_go_away(header, body),
+            FrameType::GoAway => self.on_go_away(header, body, now),
             _ => Err(unexpected(header)),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::receive::unexpected;
-use super::{Connection, Event, Request, cost, emit};
+use super::{Connection, Event, Request, cost, emit, is_later};
 use crate::rpc::body::{BodyError, CancelBody, ErrorBody, RequestBody, ResponseBody};
 use crate::rpc::code::Code;
 use crate::rpc::error::ConnectionError;
@@ -38,14 +38,16 @@ impl Connection {
         if flags.has(Flags::CONT) {
             return match found {
                 // It crossed the end of its call.
-                None => Ok(None),
+                None => self.stray(header, now).map(|()| None),
                 Some(index) => self.on_more_request(index, header, RequestBody::parse(flags, body), now, out),
             };
         }
         if let Some(index) = found {
             return self.on_request_again(index, header, body, now, out);
         }
+        self.check_order(header)?;
         if self.is_going_away && self.is_v2() {
+            self.expect_rest(!flags.has(Flags::END), i64::from(self.settings.window));
             return Ok(None);
         }
         let (mode, is_v1) = (flags.mode(), header.version == Version::V1);
@@ -78,6 +80,21 @@ impl Connection {
         let RequestBody { extensions, service, method, .. } = request;
         let request = Request { mode, service, method, payload, end, extensions };
         Ok(Some(Event::Request { call: self.calls.key(index), request }))
+    }
+
+    /// In version 2 each call begins under a later id than the one before: a frame that comes late then never belongs to
+    /// another call, and what a GOAWAY names as the last one is.
+    #[inline]
+    pub(super) fn check_order(&mut self, header: &Header) -> Result<(), ConnectionError> {
+        if !self.is_v2() {
+            return Ok(());
+        }
+        match self.last_begun.replace(header.id) {
+            Some(last) if !is_later(header.id, last) => {
+                Err(ConnectionError::IdOutOfOrder { id: header.id, last })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The request, or the code that refuses it.
@@ -129,6 +146,9 @@ impl Connection {
             call.sent_end = true;
             call.names_hash =
                 RequestBody::parse(header.flags, body).map_or(0, |request| hash_names(&request));
+        }
+        if header.version == Version::V2 {
+            self.expect_rest(!end, i64::from(self.settings.window));
         }
         emit::refusal(header.version, header.id, mode, code, out);
         Ok(None)
@@ -222,10 +242,13 @@ impl Connection {
         &mut self,
         header: &Header,
         body: &'a [u8],
+        now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
         // A response to nobody crossed the end of its call.
-        let Some(index) = self.calls.find(header.id, false) else { return Ok(None) };
+        let Some(index) = self.calls.find(header.id, false) else {
+            return self.stray(header, now).map(|()| None);
+        };
         let flags = header.flags;
         let (is_v1, is_over) = (header.version == Version::V1, self.calls.at(index).received_end);
         let call = self.calls.at(index);
@@ -263,9 +286,12 @@ impl Connection {
         &mut self,
         header: &Header,
         body: &'a [u8],
+        now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
-        let Some(index) = self.calls.find(header.id, true) else { return Ok(None) };
+        let Some(index) = self.calls.find(header.id, true) else {
+            return self.stray(header, now).map(|()| None);
+        };
         if self.calls.at(index).received_end {
             return Err(ConnectionError::AfterEnd { kind: header.kind, id: header.id });
         }

@@ -33,8 +33,10 @@ impl Connection {
         Ok(Some(Event::Settings(self.peer)))
     }
 
-    pub(super) fn on_credit<'a>(&mut self, header: &Header, body: &[u8]) -> Outcome<'a> {
+    pub(super) fn on_credit<'a>(&mut self, header: &Header, body: &[u8], now: Duration) -> Outcome<'a> {
         let amount = parse_credit(body).map_err(|error| broken(FrameType::Credit, error))?;
+        // A peer grants at most once for each message: more than that is as good as for nobody.
+        self.stray(header, now)?;
         let Some(index) = self.calls.find(header.id, false) else { return Ok(None) };
         let call = self.calls.at(index);
         call.send_credit += i64::from(amount);
@@ -58,7 +60,7 @@ impl Connection {
         let data = parse_ping(body).map_err(|error| broken(FrameType::Ping, error))?;
         if header.flags.has(Flags::ACK) {
             if self.pings_unanswered == 0 {
-                return Ok(None);
+                return self.stray(header, now).map(|()| None);
             }
             self.pings_unanswered -= 1;
             return Ok(Some(Event::Pong(data)));
@@ -71,8 +73,11 @@ impl Connection {
         Ok(None)
     }
 
-    pub(super) fn on_go_away<'a>(&mut self, header: &Header, body: &'a [u8]) -> Outcome<'a> {
+    pub(super) fn on_go_away<'a>(&mut self, header: &Header, body: &'a [u8], now: Duration) -> Outcome<'a> {
         let body = GoAwayBody::parse(header.flags, body).map_err(|error| broken(FrameType::GoAway, error))?;
+        if self.is_peer_going_away {
+            self.stray(header, now)?;
+        }
         self.is_peer_going_away = true;
         if self.is_client {
             self.refused_after = Some(body.last_accepted);

@@ -24,13 +24,16 @@ impl Connection {
         if self.calls.find(header.id, true).is_some() {
             return Err(ConnectionError::IdInUse { id: header.id });
         }
+        self.check_order(header)?;
         if self.is_going_away && self.is_v2() {
+            self.expect_rest(true, i64::from(self.settings.window));
             return Ok(None);
         }
         let init = match self.check_stream_init(header, body) {
             Ok(init) => init,
             Err(code) => {
                 emit::cancel(header.version, header.id, code, "", out);
+                self.expect_rest(true, i64::from(self.settings.window));
                 return Ok(None);
             }
         };
@@ -59,8 +62,8 @@ impl Connection {
         Ok(init)
     }
 
-    pub(super) fn on_stream_init_ack<'a>(&mut self, header: &Header) -> Outcome<'a> {
-        let Some(index) = self.find_stream(header)? else { return Ok(None) };
+    pub(super) fn on_stream_init_ack<'a>(&mut self, header: &Header, now: Duration) -> Outcome<'a> {
+        let Some(index) = self.find_stream(header, now)? else { return Ok(None) };
         let call = self.calls.at(index);
         if call.is_accepted {
             return Err(ConnectionError::AcceptedTwice { id: header.id });
@@ -75,15 +78,16 @@ impl Connection {
         &mut self,
         header: &Header,
         body: &'a [u8],
+        now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
-        let Some(index) = self.find_stream(header)? else { return Ok(None) };
+        let Some(index) = self.find_stream(header, now)? else { return Ok(None) };
         let part = Part { payload: Some(body), end: false, extensions: Extensions::default() };
         self.on_part(index, header, part, out)
     }
 
-    pub(super) fn on_stream_end<'a>(&mut self, header: &Header) -> Outcome<'a> {
-        let Some(index) = self.find_stream(header)? else { return Ok(None) };
+    pub(super) fn on_stream_end<'a>(&mut self, header: &Header, now: Duration) -> Outcome<'a> {
+        let Some(index) = self.find_stream(header, now)? else { return Ok(None) };
         let part = Part { payload: None, end: true, extensions: Extensions::default() };
         // An end grants no credit, so that there is nothing to write.
         self.on_part(index, header, part, &mut Vec::new())
@@ -96,7 +100,9 @@ impl Connection {
         now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
-        let Some(index) = self.calls.find(header.id, true) else { return Ok(None) };
+        let Some(index) = self.calls.find(header.id, true) else {
+            return self.stray(header, now).map(|()| None);
+        };
         let key = self.calls.key(index);
         let is_v2 = header.version == Version::V2;
         let call = self.calls.at(index);
@@ -108,6 +114,7 @@ impl Connection {
         if is_v2 && !sent_end {
             emit::cancel(Version::V2, header.id, Code::OK, "", out);
         }
+        self.calls.at(index).received_end = true;
         self.free(index);
         if is_abandoned {
             return Ok(None);
@@ -131,8 +138,10 @@ impl Connection {
 
     /// The slot of the stream that a frame belongs to; `None` if it crossed the stream's end.
     #[inline]
-    fn find_stream(&mut self, header: &Header) -> Result<Option<u32>, ConnectionError> {
-        let Some(index) = self.calls.find(header.id, true) else { return Ok(None) };
+    fn find_stream(&mut self, header: &Header, now: Duration) -> Result<Option<u32>, ConnectionError> {
+        let Some(index) = self.calls.find(header.id, true) else {
+            return self.stray(header, now).map(|()| None);
+        };
         if self.calls.at(index).is_stream { Ok(Some(index)) } else { Err(unexpected(header)) }
     }
 }

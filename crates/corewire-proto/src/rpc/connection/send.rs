@@ -58,7 +58,9 @@ impl Connection {
             call.sent_end = true;
         } else {
             call.send_credit -= cost(payload.size()) as i64;
+            self.strays.expect(super::CREDIT_LEN);
         }
+        let call = self.calls.at(index);
         let flags = if end { call.mode.flags().with(Flags::END) } else { call.mode.flags() };
         let id = call.id;
         if self.is_client {
@@ -219,6 +221,7 @@ impl Connection {
         }
         call.send_credit -= cost(payload.size()) as i64;
         let id = call.id;
+        self.strays.expect(super::CREDIT_LEN);
         self.accept_index(index, out);
         emit::head(version, FrameType::StreamData, Flags::default(), id, payload.size(), out);
         payload.write_to(out);
