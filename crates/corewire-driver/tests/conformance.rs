@@ -7,6 +7,7 @@ mod common;
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use common::{
@@ -393,6 +394,42 @@ fn nothing_comes_from_a_closed_token_even_if_its_slot_is_used_again() {
         // The first peer learns that its connection is gone.
         let mut buffer = [0; 16];
         assert!(matches!(first_peer.read(&mut buffer), Ok(0) | Err(_)));
+    });
+}
+
+#[test]
+fn a_descriptor_that_is_used_again_is_not_watched_for_the_one_before() {
+    on_each_backend(|driver| {
+        // Whether it was just added, resumed or asked to write: the next turn must not touch its successor.
+        let prepare: [fn(&mut Driver, Token); 4] = [
+            |_, _| {},
+            |driver, token| {
+                driver.pause_receive(token);
+                turn_to_rest(driver);
+                driver.resume_receive(token);
+            },
+            |driver, token| {
+                turn_to_rest(driver);
+                driver.set_receive_max(token, 10);
+            },
+            |driver, token| driver.want_writable(token).unwrap(),
+        ];
+        for prepare in prepare {
+            let (token, _peer) = pair(driver);
+            prepare(driver, token);
+            // As if the number had been given to another connection at once, by an accept of another thread.
+            let mut number = OwnedFd::from(driver.close(token).unwrap());
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            rustix::io::dup2(listener.accept().unwrap().0, &mut number).unwrap();
+            let mut successor = TcpStream::from(number);
+            peer.write_all(b"for the successor").unwrap();
+            turn_to_rest(driver);
+            drop(peer);
+            let mut got = String::new();
+            successor.read_to_string(&mut got).unwrap();
+            assert_eq!(got, "for the successor");
+        }
     });
 }
 

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use io_uring::{opcode, types};
+use io_uring::{opcode, squeue, types};
 
 use super::buffers::GROUP;
 use super::operation::Operation;
-use super::state::Role;
+use super::state::PollOut;
 use super::{NO_SOCKET, Uring};
 use crate::event::Token;
 
@@ -33,50 +33,21 @@ impl Uring {
         Ok(())
     }
 
-    /// Begins to receive (or accept) unless that is under way, not wanted or over.
+    /// Begins to receive (or accept) at the next turn, unless that is under way, not wanted or over then.
     pub(super) fn rearm(&mut self, token: Token) {
         let Some(io) = self.table.get_mut(token) else { return };
-        if io.armed.is_some() || io.paused || io.ended || io.role == Role::Connecting {
-            return;
-        }
-        if let Err(error) = self.arm(token) {
-            tracing::error!(%error, "a receive cannot be armed again");
+        if !std::mem::replace(&mut io.is_to_arm, true) {
+            self.to_arm.push(token);
         }
     }
 
-    pub(super) fn arm(&mut self, token: Token) -> io::Result<()> {
-        let Some(io) = self.table.get_mut(token) else { return Ok(()) };
-        let fd = types::Fd(io.socket.as_raw_fd());
-        let operation = io.operation();
-        let entry = match operation {
-            Operation::Accept => opcode::AcceptMulti::new(fd)
-                .flags((rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC).bits() as i32)
-                .build(),
-            Operation::PollIn => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
-            _ => opcode::RecvMulti::new(fd, GROUP).build(),
-        };
-        self.ring.push(&entry.user_data(operation.user_data(token)))?;
-        io.armed = Some(operation);
-        self.in_flight += 1;
-        if operation == Operation::PollIn && !std::mem::replace(&mut io.listed, true) {
-            // Bytes may have come before the poll.
-            self.readable.push_back(token);
+    /// Asks once whether the socket takes bytes.
+    pub(super) fn arm_poll_out(&mut self, token: Token) {
+        let Some(io) = self.table.get_mut(token) else { return };
+        if io.poll_out == PollOut::No {
+            io.poll_out = PollOut::Wanted;
+            self.rearm(token);
         }
-        Ok(())
-    }
-
-    pub(super) fn arm_poll_out(&mut self, token: Token) -> io::Result<()> {
-        let Some(io) = self.table.get_mut(token) else { return Ok(()) };
-        if io.poll_out_armed {
-            return Ok(());
-        }
-        let poll = opcode::PollAdd::new(types::Fd(io.socket.as_raw_fd()), POLL_OUT)
-            .build()
-            .user_data(Operation::PollOut.user_data(token));
-        self.ring.push(&poll)?;
-        io.poll_out_armed = true;
-        self.in_flight += 1;
-        Ok(())
     }
 
     /// Asks the receive under way to end; its last completion begins what is wanted then.
@@ -87,13 +58,49 @@ impl Uring {
         self.cancel(armed, token);
     }
 
+    /// Ends an operation at the next turn.
     pub(super) fn cancel(&mut self, operation: Operation, token: Token) {
-        let cancel = opcode::AsyncCancel::new(operation.user_data(token))
-            .build()
-            .user_data(Operation::Cancel.user_data(NO_SOCKET));
-        match self.ring.push(&cancel) {
-            Ok(()) => self.in_flight += 1,
-            Err(error) => tracing::error!(%error, "an operation cannot be cancelled"),
+        self.to_cancel.push(operation.user_data(token));
+    }
+
+    /// Queues what is to be cancelled and armed. What names a descriptor is queued only here, just before it is
+    /// submitted: between turns a socket may be closed, and another thread may get its number.
+    pub(super) fn queue_operations(&mut self) -> io::Result<()> {
+        while let Some(user_data) = self.to_cancel.pop() {
+            let cancel =
+                opcode::AsyncCancel::new(user_data).build().user_data(Operation::Cancel.user_data(NO_SOCKET));
+            self.ring.push(&cancel)?;
+            self.in_flight += 1;
         }
+        while let Some(token) = self.to_arm.pop() {
+            let Some(io) = self.table.get_mut(token) else { continue };
+            io.is_to_arm = false;
+            let fd = types::Fd(io.socket.as_raw_fd());
+            if io.poll_out == PollOut::Wanted {
+                let poll = opcode::PollAdd::new(fd, POLL_OUT).build();
+                self.ring.push(&poll.user_data(Operation::PollOut.user_data(token)))?;
+                io.poll_out = PollOut::Armed;
+                self.in_flight += 1;
+            }
+            let Some(operation) = io.to_arm() else { continue };
+            self.ring.push(&entry(operation, fd).user_data(operation.user_data(token)))?;
+            io.armed = Some(operation);
+            self.in_flight += 1;
+            if operation == Operation::PollIn && !std::mem::replace(&mut io.listed, true) {
+                // Bytes may have come before the poll.
+                self.readable.push_back(token);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn entry(operation: Operation, fd: types::Fd) -> squeue::Entry {
+    match operation {
+        Operation::Accept => opcode::AcceptMulti::new(fd)
+            .flags((rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC).bits() as i32)
+            .build(),
+        Operation::PollIn => opcode::PollAdd::new(fd, POLL_IN).multi(true).build(),
+        _ => opcode::RecvMulti::new(fd, GROUP).build(),
     }
 }

@@ -10,7 +10,7 @@ use socket2::Socket;
 use super::Uring;
 use super::arming::libc_poll;
 use super::operation::Operation;
-use super::state::{ReceivePath, Role};
+use super::state::{PollOut, ReceivePath, Role};
 use crate::event::{Event, Token};
 use crate::net;
 
@@ -140,7 +140,7 @@ impl Uring {
 
     pub(super) fn polled_out(&mut self, token: Token) -> Option<Event> {
         let io = self.table.get_mut(token)?;
-        io.poll_out_armed = false;
+        io.poll_out = PollOut::No;
         if io.role == Role::Datagram {
             return Some(Event::DatagramWritable { token });
         }

@@ -30,7 +30,7 @@ use self::buffers::BufferRing;
 use self::operation::Operation;
 use self::ring::Ring;
 pub(crate) use self::ring::try_setup;
-use self::state::{Io, Role};
+use self::state::{Io, PollOut, Role};
 use crate::arena::Arena;
 use crate::config::DriverConfig;
 use crate::event::{Event, Token};
@@ -54,6 +54,9 @@ pub(crate) struct Uring {
     readable: VecDeque<Token>,
     /// The buffer behind the block that was delivered last.
     lent: Option<u16>,
+    /// Sockets that something may have to be armed for, and operations to cancel: at the next turn.
+    to_arm: Vec<Token>,
+    to_cancel: Vec<u64>,
     wake_fd: Arc<OwnedFd>,
     wake_armed: bool,
     /// Operations the kernel holds for us; drop waits for them.
@@ -77,6 +80,8 @@ impl Uring {
             spin: Spin::new(config.spin),
             readable: VecDeque::new(),
             lent: None,
+            to_arm: Vec::new(),
+            to_cancel: Vec::new(),
             wake_fd: Arc::new(wake_fd),
             wake_armed: false,
             in_flight: 0,
@@ -102,19 +107,19 @@ impl Uring {
     }
 
     pub(crate) fn add_listener(&mut self, socket: Socket) -> io::Result<Token> {
-        self.add(socket, Role::Listener)
+        Ok(self.add(socket, Role::Listener))
     }
 
     pub(crate) fn add_stream(&mut self, socket: Socket) -> io::Result<Token> {
-        self.add(socket, Role::Stream)
+        Ok(self.add(socket, Role::Stream))
     }
 
     pub(crate) fn add_connecting(&mut self, socket: Socket) -> io::Result<Token> {
-        self.add(socket, Role::Connecting)
+        Ok(self.add(socket, Role::Connecting))
     }
 
     pub(crate) fn add_datagram(&mut self, socket: Socket) -> io::Result<Token> {
-        self.add(socket, Role::Datagram)
+        Ok(self.add(socket, Role::Datagram))
     }
 
     pub(crate) fn read_again(&mut self, token: Token) {
@@ -126,17 +131,17 @@ impl Uring {
 
     pub(crate) fn want_writable(&mut self, token: Token) -> io::Result<()> {
         self.table.get(token).ok_or_else(net::not_open)?;
-        self.arm_poll_out(token)
+        self.arm_poll_out(token);
+        Ok(())
     }
 
-    fn add(&mut self, socket: Socket, role: Role) -> io::Result<Token> {
+    fn add(&mut self, socket: Socket, role: Role) -> Token {
         let token = self.table.insert(Io::new(socket, role));
-        let armed = if role == Role::Connecting { self.arm_poll_out(token) } else { self.arm(token) };
-        if let Err(error) = armed {
-            self.table.remove(token);
-            return Err(error);
+        match role {
+            Role::Connecting => self.arm_poll_out(token),
+            Role::Listener | Role::Stream | Role::Datagram => self.rearm(token),
         }
-        Ok(token)
+        token
     }
 
     pub(crate) fn close(&mut self, token: Token) -> Option<Socket> {
@@ -144,8 +149,14 @@ impl Uring {
         if let Some(armed) = io.armed {
             self.cancel(armed, token);
         }
-        if io.poll_out_armed {
+        if io.poll_out == PollOut::Armed {
             self.cancel(Operation::PollOut, token);
+        }
+        // Only if the kernel did not take all at the last turn.
+        if self.ring.has_unsubmitted()
+            && let Err(error) = self.ring.enter(0, None)
+        {
+            tracing::error!(%error, "a socket is closed while an operation that names it is not submitted");
         }
         Some(io.socket)
     }
@@ -186,7 +197,7 @@ impl Uring {
         let io = self.table.get(token).ok_or_else(net::not_open)?;
         let sent = net::send(&io.socket, slices)?;
         if sent < total {
-            self.arm_poll_out(token)?;
+            self.arm_poll_out(token);
         }
         Ok(sent)
     }
@@ -199,6 +210,7 @@ impl Uring {
         self.recycle();
         self.buffers.publish();
         self.budget = self.events_per_turn;
+        self.queue_operations()?;
         let idle = self.readable.is_empty() && !self.ring.has_completions();
         if !idle || timeout == Some(Duration::ZERO) {
             return self.ring.enter(0, None);

@@ -57,6 +57,11 @@ impl Ring {
         }
     }
 
+    /// The kernel has not taken all that was queued.
+    pub(super) fn has_unsubmitted(&mut self) -> bool {
+        !self.uring.submission().is_empty()
+    }
+
     pub(super) fn next_completion(&mut self) -> Option<cqueue::Entry> {
         self.uring.completion().next()
     }

@@ -18,7 +18,9 @@ pub(super) struct Io {
     pub(super) pending_edge: bool,
     /// Bytes that one receive takes at most; a connection with a limit stays on the direct path.
     pub(super) receive_max: usize,
-    pub(super) poll_out_armed: bool,
+    pub(super) poll_out: PollOut,
+    /// In the list of sockets that something is to be armed for.
+    pub(super) is_to_arm: bool,
     /// Direct path: the peer has closed its half; what is left is to be read to the end.
     pub(super) peer_closed: bool,
     /// Datagrams: in the list of sockets that may have some.
@@ -46,6 +48,14 @@ pub(super) enum ReceivePath {
     Direct,
 }
 
+/// One poll for room to send, or for the end of a connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PollOut {
+    No,
+    Wanted,
+    Armed,
+}
+
 impl Io {
     /// Full buffers, counted with decay, that send a connection to the direct path.
     const FULL_TO_DIRECT: u8 = 4;
@@ -62,13 +72,20 @@ impl Io {
             paused: false,
             pending_edge: false,
             receive_max: usize::MAX,
-            poll_out_armed: false,
+            poll_out: PollOut::No,
+            is_to_arm: false,
             peer_closed: false,
             listed: false,
             ended: false,
             fullness: 0,
             small_in_a_row: 0,
         }
+    }
+
+    /// What of the receiving side is to be given to the kernel.
+    pub(super) fn to_arm(&self) -> Option<Operation> {
+        let is_wanted = self.armed.is_none() && !self.paused && !self.ended && self.role != Role::Connecting;
+        is_wanted.then(|| self.operation())
     }
 
     /// What should be in the kernel's hands for the receiving side.
