@@ -6,7 +6,9 @@ use std::time::Duration;
 use socket2::Socket;
 
 use crate::config::{DriverConfig, DriverKind, ParseDriverKindError};
+use crate::counters::DriverCounters;
 use crate::event::{Event, Token};
+use crate::parking::Parking;
 use crate::probe::{Backend, UringUnavailable, probe};
 use crate::readiness::Readiness;
 #[cfg(target_os = "linux")]
@@ -122,6 +124,11 @@ impl Driver {
         each!(self, inner => inner.waker())
     }
 
+    /// What it has done so far.
+    pub fn counters(&self) -> DriverCounters {
+        each!(self, inner => inner.counters())
+    }
+
     /// How many sockets are open.
     pub fn sockets(&self) -> usize {
         each!(self, inner => inner.sockets())
@@ -232,7 +239,17 @@ impl Driver {
     /// The kernel refuses to wait; the driver is of no more use then.
     #[inline]
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        each!(mut self, inner => inner.turn(timeout))
+        self.turn_or_park(timeout, &())
+    }
+
+    /// [`turn`](Self::turn) of a thread that others push work to: it ends when something was pushed, and `parking` is
+    /// told only if the thread really sleeps.
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    #[inline]
+    pub fn turn_or_park(&mut self, timeout: Option<Duration>, parking: &impl Parking) -> io::Result<()> {
+        each!(mut self, inner => inner.turn(timeout, parking))
     }
 
     /// The next event of this turn.

@@ -12,8 +12,10 @@ use socket2::Socket;
 
 use crate::arena::Arena;
 use crate::config::DriverConfig;
+use crate::counters::DriverCounters;
 use crate::event::{Event, Token};
 use crate::net;
+use crate::parking::Parking;
 use crate::spin::Spin;
 use crate::table::Table;
 use crate::wake::{Waker, WakerKind};
@@ -30,6 +32,7 @@ pub(crate) struct Readiness {
     arena: Arena,
     spin: Spin,
     ready: VecDeque<Ready>,
+    counters: DriverCounters,
     budget: usize,
     events_per_turn: usize,
 }
@@ -82,6 +85,7 @@ impl Readiness {
             arena: Arena::new(config.receive_block_size),
             spin: Spin::new(config.spin),
             ready: VecDeque::with_capacity(config.events_per_turn),
+            counters: DriverCounters::default(),
             budget: 0,
             events_per_turn: config.events_per_turn,
         })
@@ -89,6 +93,10 @@ impl Readiness {
 
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    pub(crate) const fn counters(&self) -> DriverCounters {
+        self.counters
     }
 
     pub(crate) fn sockets(&self) -> usize {
@@ -189,12 +197,16 @@ impl Readiness {
         !self.ready.is_empty()
     }
 
-    pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
+    pub(crate) fn turn(&mut self, timeout: Option<Duration>, parking: &impl Parking) -> io::Result<()> {
         let Self { poll, events, spin, .. } = self;
-        let found = timeout != Some(Duration::ZERO)
-            && spin.until(timeout, || poll.poll(events, Some(Duration::ZERO)).is_ok() && !events.is_empty());
+        let mut may_sleep = self.ready.is_empty() && timeout != Some(Duration::ZERO);
+        let found = may_sleep
+            && spin.until(timeout, || {
+                poll.poll(events, Some(Duration::ZERO)).is_ok() && !events.is_empty() || parking.has_mail()
+            });
         if !found {
+            may_sleep = may_sleep && parking.prepare_park();
+            let timeout = if may_sleep { timeout } else { Some(Duration::ZERO) };
             match poll.poll(events, timeout) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 other => other?,
@@ -203,6 +215,7 @@ impl Readiness {
         self.budget = self.events_per_turn;
         for event in &self.events {
             if event.token() == WAKE {
+                self.counters.wakes += 1;
                 continue;
             }
             self.ready.push_back(Ready {

@@ -18,7 +18,8 @@ const NOTIFIED: u8 = 2;
 /// Any thread may [`push`](Self::push). The other methods belong to the owner, in this order:
 ///
 /// 1. [`drain_into`](Self::drain_into) once per tick;
-/// 2. [`prepare_park`](Self::prepare_park) before it blocks, and block only if that says `true`;
+/// 2. [`prepare_park`](Self::prepare_park) just before it blocks, and block only if that says `true`; until then it
+///    may look for mail ([`has_mail`](Self::has_mail)) as often as it likes;
 /// 3. [`unpark`](Self::unpark) after it woke, whatever woke it;
 /// 4. [`close`](Self::close) when it ends.
 ///
@@ -105,9 +106,14 @@ impl<T> Mailbox<T> {
     /// allocates nothing once both have grown. An empty mailbox costs one load.
     pub fn drain_into(&self, out: &mut Vec<T>) {
         // A push that is not seen yet is seen by prepare_park, which looks under the lock.
-        if self.has_mail.load(Ordering::Acquire) {
+        if self.has_mail() {
             self.take(&mut self.lock(), out);
         }
+    }
+
+    /// Owner: mail is there. One load: it may overlook what is just being pushed.
+    pub fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Acquire)
     }
 
     /// Owner: announces that it is about to block. `true`: it may block. `false`: mail is there, it must not.

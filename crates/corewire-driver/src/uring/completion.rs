@@ -61,7 +61,11 @@ impl Uring {
             }
             _ => match Errno::from_raw_os_error(-result) {
                 // The ring was empty, or the receive was asked to end: begin anew if it is still wanted.
-                Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN => None,
+                Errno::NOBUFS => {
+                    self.counters.ring_empty += 1;
+                    None
+                }
+                Errno::CANCELED | Errno::INTR | Errno::AGAIN => None,
                 error => {
                     io.ended = true;
                     return Some(Event::Failed { token, error: error.into() });
@@ -185,6 +189,7 @@ impl Uring {
     }
 
     pub(super) fn woken(&mut self) {
+        self.counters.wakes += 1;
         let mut count = [0; 8];
         // Non-blocking: whether it was set or not, it is zero now.
         let _ = rustix::io::read(&*self.wake_fd, &mut count);

@@ -33,8 +33,10 @@ pub(crate) use self::ring::try_setup;
 use self::state::{Io, PollOut, Role};
 use crate::arena::Arena;
 use crate::config::DriverConfig;
+use crate::counters::DriverCounters;
 use crate::event::{Event, Token};
 use crate::net;
+use crate::parking::Parking;
 use crate::spin::Spin;
 use crate::table::Table;
 use crate::wake::{Waker, WakerKind};
@@ -61,6 +63,7 @@ pub(crate) struct Uring {
     wake_armed: bool,
     /// Operations the kernel holds for us; drop waits for them.
     in_flight: usize,
+    counters: DriverCounters,
     budget: usize,
     events_per_turn: usize,
     buffer_size: usize,
@@ -85,6 +88,7 @@ impl Uring {
             wake_fd: Arc::new(wake_fd),
             wake_armed: false,
             in_flight: 0,
+            counters: DriverCounters::default(),
             budget: 0,
             events_per_turn: config.events_per_turn,
             buffer_size: config.ring_buffer_size,
@@ -96,6 +100,10 @@ impl Uring {
 
     pub(crate) fn waker(&self) -> Waker {
         Waker(WakerKind::EventFd(self.wake_fd.clone()))
+    }
+
+    pub(crate) const fn counters(&self) -> DriverCounters {
+        self.counters
     }
 
     pub(crate) fn sockets(&self) -> usize {
@@ -206,7 +214,7 @@ impl Uring {
         !self.readable.is_empty()
     }
 
-    pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn turn(&mut self, timeout: Option<Duration>, parking: &impl Parking) -> io::Result<()> {
         self.recycle();
         self.buffers.publish();
         self.budget = self.events_per_turn;
@@ -218,7 +226,10 @@ impl Uring {
         // Hand over what is queued; what comes while we look again is announced without a wake-up.
         self.ring.enter(0, None)?;
         let ring = &mut self.ring;
-        if ring.has_completions() || self.spin.until(timeout, || ring.has_work()) {
+        if ring.has_completions()
+            || self.spin.until(timeout, || ring.has_work() || parking.has_mail())
+            || !parking.prepare_park()
+        {
             return self.ring.enter(0, None);
         }
         self.ring.enter(1, timeout)

@@ -23,7 +23,7 @@ fn pair(driver: &mut Uring) -> (Token, TcpStream) {
 
 /// One turn, at most 50 ms, and what it tells.
 fn turn(driver: &mut Uring) -> Vec<Event> {
-    driver.turn(Some(Duration::from_millis(50))).unwrap();
+    driver.turn(Some(Duration::from_millis(50)), &()).unwrap();
     std::iter::from_fn(|| driver.next_event()).collect()
 }
 

@@ -182,3 +182,21 @@ fn a_high_water_mark_of_zero_lets_one_message_through_at_a_time() {
     })
     .expect("a worker");
 }
+
+#[test]
+fn a_worker_that_looks_for_work_is_not_woken_by_a_system_call() {
+    if corewire_driver::available_cpus().len() < 2 {
+        return; // nobody looks on a machine with a single processor
+    }
+    let mut config = DriverConfig::default();
+    config.spin = Duration::from_secs(20);
+    let runtime = crate::Runtime::builder().workers(1).driver_config(config).build().expect("a runtime");
+    let wakes = || current().driver.borrow().counters().wakes;
+    let before = runtime.handle().spawn_on(0, move || async move { wakes() }).expect("a worker").join();
+    for round in 0..1000 {
+        let task = runtime.handle().spawn_on(0, move || async move { round }).expect("a worker");
+        assert_eq!(task.join(), Ok(round));
+    }
+    let after = runtime.handle().spawn_on(0, move || async move { wakes() }).expect("a worker").join();
+    assert_eq!(after, before);
+}

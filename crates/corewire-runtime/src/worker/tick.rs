@@ -3,12 +3,23 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use corewire_driver::Event;
+use corewire_driver::{Event, Parking};
 
 use super::{Core, Mail, TimerAction};
 use crate::conn::CloseReason;
+use crate::mailbox::Mailbox;
 use crate::stats::Counters;
 use crate::timer_wheel::TimerWheel;
+
+impl Parking for Mailbox<Mail> {
+    fn has_mail(&self) -> bool {
+        self.has_mail()
+    }
+
+    fn prepare_park(&self) -> bool {
+        self.prepare_park()
+    }
+}
 
 impl Core {
     /// Turns until `done` or a stop.
@@ -23,8 +34,7 @@ impl Core {
     /// to end.
     fn tick(self: &Rc<Self>, mails: &mut Vec<Mail>, wait_max: Option<Duration>) {
         let wait = self.waiting_time(wait_max);
-        let may_park = wait != Some(Duration::ZERO) && self.shared.mailbox.prepare_park();
-        let turned = self.driver.borrow_mut().turn(if may_park { wait } else { Some(Duration::ZERO) });
+        let turned = self.driver.borrow_mut().turn_or_park(wait, &self.shared.mailbox);
         self.shared.mailbox.unpark();
         if let Err(error) = turned {
             tracing::error!(%error, "the event loop of a worker has failed; the worker stops");
