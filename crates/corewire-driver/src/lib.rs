@@ -9,14 +9,21 @@
 //! long as the user likes), and bytes to send are copied by the kernel before [`Driver::send`] returns. So a
 //! dropped future can neither lose data nor leave the kernel writing into freed memory.
 //!
+//! Time and randomness come from here too ([`clock`], [`entropy`]), so that whatever stands in for this crate
+//! stands in for all that is not the same twice.
+//!
 //! This is the only crate of Corewire that may contain `unsafe`.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod affinity;
 mod arena;
 mod blocks;
+pub mod clock;
 mod config;
 mod counters;
 mod driver;
+pub mod entropy;
 mod event;
 pub mod net;
 mod parking;

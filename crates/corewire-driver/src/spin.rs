@@ -1,6 +1,6 @@
 //! Looking again for a moment before going to sleep.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Decides how long a thread with nothing to do looks again before it sleeps.
 ///
@@ -40,7 +40,7 @@ impl Spin {
             (self.now, self.sleeps) = (self.most, 0);
         }
         let time = most.map_or(self.now, |most| most.min(self.now));
-        let started = Instant::now();
+        let started = crate::clock::now();
         loop {
             for _ in 0..16 {
                 if look() {
@@ -49,7 +49,7 @@ impl Spin {
                 }
                 std::hint::spin_loop();
             }
-            if started.elapsed() >= time {
+            if crate::clock::now().duration_since(started) >= time {
                 self.now /= 2;
                 return false;
             }

@@ -6,7 +6,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The limits of a [`BlockingPool`].
 #[derive(Clone, Debug)]
@@ -211,14 +211,17 @@ impl Shared {
 
     /// Waits as an idle thread. `None`: the thread has to end.
     fn next_job(&self) -> Option<Job> {
-        let idle_since = Instant::now();
+        let idle_since = corewire_driver::clock::now();
         let mut state = self.lock();
         loop {
             if let Some(job) = state.queue.pop_front() {
                 state.idle -= 1;
                 return Some(job);
             }
-            let left = self.limits.idle_timeout.saturating_sub(idle_since.elapsed());
+            let left = self
+                .limits
+                .idle_timeout
+                .saturating_sub(corewire_driver::clock::now().duration_since(idle_since));
             if state.shut_down || left.is_zero() {
                 // In one step: a thread that is neither idle nor gone would count as one that runs a job.
                 state.idle -= 1;
@@ -231,12 +234,12 @@ impl Shared {
     }
 
     fn shutdown(&self, timeout: Duration) -> BlockingShutdown {
-        let start = Instant::now();
+        let start = corewire_driver::clock::now();
         let mut state = self.lock();
         state.shut_down = true;
         self.work.notify_all();
         while state.threads > 0 {
-            let left = timeout.saturating_sub(start.elapsed());
+            let left = timeout.saturating_sub(corewire_driver::clock::now().duration_since(start));
             if left.is_zero() {
                 break;
             }

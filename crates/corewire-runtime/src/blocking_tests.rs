@@ -1,6 +1,7 @@
 use super::*;
 use std::sync::Barrier;
 use std::sync::mpsc;
+use std::time::Instant;
 
 /// Far longer than anything here takes: reached only by a test that fails.
 const PLENTY: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use crate::worker::{Core, TimerAction};
 
 /// The current worker's time, read once a tick; the system's outside a worker.
 pub fn now() -> Instant {
-    Core::with_current(|core| core.map_or_else(Instant::now, |core| core.now()))
+    Core::with_current(|core| core.map_or_else(corewire_driver::clock::now, |core| core.now()))
 }
 
 /// Waits for at least `duration`.
@@ -27,7 +27,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// So long from now; what the clock cannot express is centuries away.
 pub(crate) fn instant_after(duration: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(1 << 34);
-    let now = Instant::now();
+    let now = corewire_driver::clock::now();
     now.checked_add(duration).unwrap_or_else(|| now + FAR)
 }
 
@@ -74,7 +74,7 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if Instant::now() >= self.deadline {
+        if corewire_driver::clock::now() >= self.deadline {
             self.disarm();
             return Poll::Ready(());
         }

@@ -27,6 +27,7 @@
 //! What stands behind these types is in [`runtime`] (workers, tasks, timers, streams), [`proto`] (codecs) and
 //! [`driver`](runtime::driver) (io_uring, epoll).
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod client;
 mod datagram;

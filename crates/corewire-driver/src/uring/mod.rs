@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use io_uring::{cqueue, types};
 use rustix::event::{EventfdFlags, eventfd};
@@ -269,14 +269,14 @@ impl Drop for Uring {
     /// Cancels, drains, and only then lets the fields close the ring and free the buffers: a receive that is still
     /// under way when its buffer is freed shows as memory that changes by itself.
     fn drop(&mut self) {
-        let until = Instant::now() + Duration::from_secs(1);
+        let until = crate::clock::now() + Duration::from_secs(1);
         let all = types::CancelBuilder::any().all();
         // What is still queued must reach the kernel first, or it would escape the cancellation.
         let _ = self.ring.enter(0, None);
         if let Err(error) = self.ring.submitter().register_sync_cancel(None, all) {
             tracing::debug!(%error, "nothing to cancel");
         }
-        while self.in_flight > 0 && Instant::now() < until {
+        while self.in_flight > 0 && crate::clock::now() < until {
             while let Some(completion) = self.ring.next_completion() {
                 if !cqueue::more(completion.flags()) {
                     self.in_flight -= 1;

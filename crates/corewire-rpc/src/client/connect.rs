@@ -21,7 +21,7 @@ use crate::status::Status;
 /// Connects for a seat; after a failure again, as long as somebody waits for it.
 pub(super) async fn keep_trying(channel: Rc<LocalChannel>, seat: usize) {
     let (initial, max) = channel.settings.backoff;
-    let backoff = Backoff::new(fastrand::u64(..)).with_bounds(initial, max);
+    let backoff = Backoff::new(corewire_driver::entropy::u64()).with_bounds(initial, max);
     let weak = Rc::downgrade(&channel);
     let mut attempt = seat;
     let mut waits = backoff.into_iter();

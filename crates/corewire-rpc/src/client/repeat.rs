@@ -29,7 +29,7 @@ pub(super) async fn call(channel: &Channel, mut plan: Plan<'static>) -> Result<A
     }
     // Each attempt goes elsewhere, if there is an elsewhere.
     plan.options().avoided = is_balanced.then(Arc::default);
-    let deadline = Instant::now().checked_add(plan.timeout.unwrap_or(timeout));
+    let deadline = corewire_driver::clock::now().checked_add(plan.timeout.unwrap_or(timeout));
     let mut attempt = 1;
     loop {
         let result = hedged(channel, || again(&plan, deadline), hedge).await;
@@ -39,12 +39,12 @@ pub(super) async fn call(channel: &Channel, mut plan: Plan<'static>) -> Result<A
             return result;
         };
         let may_help = matches!(status.code(), Code::UNAVAILABLE | Code::CONNECTION_CLOSED);
-        let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let is_late = deadline.is_some_and(|deadline| corewire_driver::clock::now() >= deadline);
         if !may_help || is_late || attempt >= retry.attempts || !take(channel) {
             return Err(status);
         }
         let bound = retry.initial_wait.saturating_mul(1 << (attempt - 1).min(10));
-        sleep(bound.mul_f64(fastrand::f64())).await;
+        sleep(bound.mul_f64(corewire_driver::entropy::f64())).await;
         attempt += 1;
     }
 }
@@ -62,7 +62,7 @@ fn again(plan: &Plan<'static>, deadline: Option<Instant>) -> Plan<'static> {
         // What is made here is not made several times again.
         options.is_idempotent = false;
     }
-    let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let timeout = deadline.map(|deadline| deadline.saturating_duration_since(corewire_driver::clock::now()));
     let mut again = Plan::new(plan.path.again(), plan.mode, plan.payload.clone());
     (again.timeout, again.options) = (timeout.or(plan.timeout), options);
     again

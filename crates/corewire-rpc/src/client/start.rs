@@ -134,7 +134,7 @@ impl<'a> Plan<'a> {
     fn deadline(&self, channel: &LocalChannel) -> Instant {
         let timeout = self.timeout.unwrap_or(channel.settings.timeout);
         // A time beyond the clock's end is none.
-        let now = Instant::now();
+        let now = corewire_driver::clock::now();
         let own = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
         Current::get().deadline.map_or(own, |outer| outer.min(own))
     }
@@ -154,8 +154,8 @@ impl<'a> Plan<'a> {
             let default = if self.mode == Mode::Unary { channel.settings.timeout } else { Duration::MAX };
             return (timeout.unwrap_or(default), timeout);
         }
-        let own = own.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let outer = outer.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let own = own.map(|deadline| deadline.saturating_duration_since(corewire_driver::clock::now()));
+        let outer = outer.map(|deadline| deadline.saturating_duration_since(corewire_driver::clock::now()));
         let is_bound = self.mode == Mode::Unary || timeout.is_some();
         let own =
             own.into_iter().chain(timeout).min().or(Some(channel.settings.timeout)).filter(|_| is_bound);
@@ -300,9 +300,15 @@ impl<'a> Plan<'a> {
 /// Has interceptors told of the end of a call with streams.
 #[cold]
 fn watch_end(interceptors: &[Arc<dyn ClientInterceptor>], path: &MethodPath, slot: &mut Slot) {
-    let (interceptors, path, began) = (interceptors.to_vec(), path.clone(), Instant::now());
+    let (interceptors, path, began) = (interceptors.to_vec(), path.clone(), corewire_driver::clock::now());
     slot.watch_end(move |code, metadata| {
-        super::tell(&interceptors, &path, metadata, code, began.elapsed());
+        super::tell(
+            &interceptors,
+            &path,
+            metadata,
+            code,
+            corewire_driver::clock::now().duration_since(began),
+        );
     });
 }
 

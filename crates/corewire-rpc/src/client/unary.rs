@@ -215,7 +215,7 @@ impl<'a, Resp> Unary<'a, Resp> {
             if let State::New(wait) = &mut self.state {
                 let Some(plan) = &mut self.plan else { return Poll::Ready(Err(Status::closed())) };
                 if self.channel.is_watched() {
-                    self.noted.get_or_insert_default().began.get_or_insert_with(Instant::now);
+                    self.noted.get_or_insert_default().began.get_or_insert_with(corewire_driver::clock::now);
                 }
                 let (_, begun) = ready!(plan.poll_here(self.channel, wait, context))?;
                 self.state = State::InFlight(begun);
@@ -278,7 +278,13 @@ impl<'a, Resp> Unary<'a, Resp> {
             && let Some(began) = noted.began
         {
             let code = result.as_ref().map_or_else(Status::code, |_| Code::OK);
-            tell(&self.channel.shared.interceptors, path, &noted.metadata, code, began.elapsed());
+            tell(
+                &self.channel.shared.interceptors,
+                path,
+                &noted.metadata,
+                code,
+                corewire_driver::clock::now().duration_since(began),
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::{CallKey, Code, Connection as Machine, Event, Origin, Reassembly, Request};
@@ -91,7 +91,7 @@ impl ServerConnection {
         let mut deadline_ms = u64::MAX;
         if let Some(timeout) = timeout {
             deadline_ms = connection.now_ms().saturating_add(millis_up(timeout));
-            context.deadline = Instant::now().checked_add(timeout);
+            context.deadline = corewire_driver::clock::now().checked_add(timeout);
         }
         let watch = match self.watch(&context) {
             Ok(watch) => watch,
@@ -168,7 +168,7 @@ impl ServerConnection {
             return Ok(None);
         }
         let interceptors = self.plan.interceptors.clone();
-        let (context, began) = (context.clone(), Instant::now());
+        let (context, began) = (context.clone(), corewire_driver::clock::now());
         let mut watch = Box::new(Watch { context, began, interceptors, seen: 0, code: Code::CANCELLED });
         for interceptor in self.plan.interceptors.iter() {
             if let Err(status) = interceptor.on_call(&watch.context) {

@@ -114,7 +114,7 @@ impl Context {
 
     /// The time that is left; `None` if there is no deadline.
     pub fn time_left(&self) -> Option<Duration> {
-        Some(self.deadline?.saturating_duration_since(Instant::now()))
+        Some(self.deadline?.saturating_duration_since(corewire_driver::clock::now()))
     }
 
     /// The client's address; `None` on Unix-domain sockets.

@@ -51,7 +51,7 @@ pub(super) struct Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
+        let took = corewire_driver::clock::now().duration_since(self.began);
         for interceptor in self.interceptors[..self.seen].iter().rev() {
             // Dropped while a panic unwinds, perhaps: a second one would end the process.
             let told = catch_unwind(AssertUnwindSafe(|| interceptor.on_end(&self.context, self.code, took)));

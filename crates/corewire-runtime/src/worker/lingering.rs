@@ -5,7 +5,7 @@
 //! what still comes is thrown away until the peer is through.
 
 use std::net::Shutdown;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use corewire_driver::{Event, Token};
 
@@ -45,8 +45,8 @@ impl Core {
 
     /// The worker ends: gives the peers a last moment to take what was sent to them, then closes what is left.
     pub(crate) fn finish_lingers(&self) {
-        let until = Instant::now() + FAREWELL_MAX;
-        while !self.lingering.borrow().is_empty() && Instant::now() < until {
+        let until = corewire_driver::clock::now() + FAREWELL_MAX;
+        while !self.lingering.borrow().is_empty() && corewire_driver::clock::now() < until {
             if self.driver.borrow_mut().turn(Some(Duration::from_millis(5))).is_err() {
                 break;
             }

@@ -169,7 +169,7 @@ impl Core {
             counters: Counters::default(),
             stop: Cell::new(false),
             now_ms: Cell::new(0),
-            epoch: Instant::now(),
+            epoch: corewire_driver::clock::now(),
         });
         CURRENT_ID.set(core.shared.id.0);
         CURRENT.set(Some(core.clone()));
@@ -203,7 +203,7 @@ impl Core {
     }
 
     fn read_clock(&self) {
-        self.now_ms.set(self.epoch.elapsed().as_millis() as u64);
+        self.now_ms.set(corewire_driver::clock::now().duration_since(self.epoch).as_millis() as u64);
     }
 
     pub(crate) fn instant_to_ms(&self, at: Instant) -> u64 {

@@ -1,7 +1,7 @@
 //! The tick: one turn of a worker's loop.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use corewire_driver::{Event, Parking};
 
@@ -70,7 +70,7 @@ impl Core {
             return Some(Duration::ZERO);
         }
         let timer = self.timers.borrow().next_expiry().map(|at| {
-            let passed = self.epoch.elapsed();
+            let passed = corewire_driver::clock::now().duration_since(self.epoch);
             Duration::from_millis(at).saturating_sub(passed)
         });
         match (timer, wait_max) {
@@ -164,7 +164,7 @@ impl Core {
         if let Err(message) = crate::panic::guarded(|| drop(listeners)) {
             self.note_panic(&message);
         }
-        let patience = Instant::now() + Self::WIND_UP_PATIENCE;
+        let patience = corewire_driver::clock::now() + Self::WIND_UP_PATIENCE;
         let mut rounds = 0;
         while rounds < Self::WIND_UP_ROUNDS {
             // Open until no task is left: one that another thread has woken comes here by mail to be dropped.
@@ -186,7 +186,7 @@ impl Core {
             if no_conns && self.tasks.borrow().is_empty() {
                 break;
             }
-            if no_conns && none_woken && Instant::now() < patience {
+            if no_conns && none_woken && corewire_driver::clock::now() < patience {
                 // What is left was woken elsewhere and is on its way.
                 std::thread::yield_now();
             } else {

@@ -419,7 +419,7 @@ impl<C: Codec> LocalClient for Client<C> {
         let whole = timeout.unwrap_or(self.settings.request_timeout);
         let (ticket, left) = match progress {
             Progress::Waiting { ticket, deadline, .. } => {
-                (*ticket, deadline.saturating_duration_since(Instant::now()))
+                (*ticket, deadline.saturating_duration_since(corewire_driver::clock::now()))
             }
             _ => (None, whole),
         };

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_runtime::{CloseReason, Handle, Runtime, sleep};
@@ -149,7 +149,7 @@ impl ServerHandle {
         for first in self.first.0.drain(..) {
             first(deadline);
         }
-        let until = Instant::now() + deadline;
+        let until = corewire_driver::clock::now() + deadline;
         let key = self.shared.key;
         let (sessions, cut_before) = (self.shared.live(), self.shared.cut());
         crate::wait(

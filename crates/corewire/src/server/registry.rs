@@ -111,7 +111,7 @@ impl Shared {
     pub(super) fn wait_until_empty(&self, deadline: Instant) {
         let mut guard = self.last_one.lock().unwrap_or_else(PoisonError::into_inner);
         while self.live() > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(corewire_driver::clock::now());
             if left == Duration::ZERO {
                 return;
             }

@@ -28,7 +28,7 @@ pub struct ServerStats {
 impl ServerStats {
     pub(super) fn new(shared: &Shared, workers: WorkerStats) -> Self {
         Self {
-            at: Instant::now(),
+            at: corewire_driver::clock::now(),
             sessions: shared.live(),
             sessions_most: shared.most(),
             opened: shared.opened.load(Ordering::Relaxed),

@@ -78,7 +78,7 @@ impl Discovered {
         let Some(Call { member, flight, began }) = self.calls.borrow_mut().try_remove(id.0 as usize) else {
             return;
         };
-        let now = Instant::now();
+        let now = corewire_driver::clock::now();
         let latency = now.saturating_duration_since(began);
         match verdict {
             Verdict::Good => flight.succeeded(latency),

@@ -89,7 +89,7 @@ impl Discovered {
                 group,
                 channel: channel.clone(),
                 is_eager,
-                origin: Instant::now(),
+                origin: corewire_driver::clock::now(),
                 state: RefCell::new(State {
                     reader: key.reader(),
                     balancer,

@@ -56,7 +56,7 @@ impl Discovered {
         avoided: Option<&Avoided>,
         is_fail_fast: bool,
     ) -> Result<Option<Picked>, Status> {
-        let began = Instant::now();
+        let began = corewire_driver::clock::now();
         let state = &mut *self.state.borrow_mut();
         let State { reader, members_of, .. } = state;
         let snapshot = reader.snapshot();

@@ -48,7 +48,7 @@ impl RpcLease {
         endpoint: Arc<Endpoint>,
         ttl_ms: u64,
     ) -> Result<Self, RegistryError> {
-        let lease = fastrand::u64(..) >> (u64::BITS - LEASE_BITS);
+        let lease = corewire_driver::entropy::u64() >> (u64::BITS - LEASE_BITS);
         // From here on it is taken back, whatever becomes of the call.
         let mut this = Self {
             inner: inner.clone(),

@@ -139,7 +139,7 @@ impl Followers {
                 endpoints.into_iter().for_each(|endpoint| self.put(endpoint));
                 for missing in before.into_iter().filter(|instance| !now.contains(instance)) {
                     if is_first {
-                        self.absent.entry(missing).or_insert_with(|| Instant::now() + grace);
+                        self.absent.entry(missing).or_insert_with(|| corewire_driver::clock::now() + grace);
                     } else if !self.absent.contains_key(&missing) {
                         self.leases.remove(&missing);
                     }
@@ -164,7 +164,7 @@ impl Followers {
     }
 
     fn expire(&mut self) {
-        let now = Instant::now();
+        let now = corewire_driver::clock::now();
         let leases = &mut self.leases;
         self.absent.retain(|instance, until| {
             let is_due = *until <= now;
