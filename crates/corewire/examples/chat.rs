@@ -9,7 +9,7 @@ struct Chat {
     everybody: Sessions,
 }
 
-/// What a session is known by: attached to it, so that group sends can pick by it.
+/// What a session is known by: attached to it, so that broadcasts can pick by it.
 struct Room(String);
 
 impl Chat {
@@ -17,9 +17,10 @@ impl Chat {
         let from = session.id();
         let room = session.with_data(|room: &mut Room| room.0.clone()).unwrap_or_default();
         // The predicate runs on each worker, for its own sessions. Nothing waits for it here.
-        self.everybody.send_where(format!("{from}: {text}"), move |other| {
+        let is_there = move |other: &Session| {
             other.id() != from && other.with_data(|other: &mut Room| other.0 == room) == Some(true)
-        });
+        };
+        self.everybody.broadcast_to(is_there, format!("{from}: {text}"));
     }
 }
 

@@ -74,7 +74,7 @@ fn serve(uri: &str) -> Result<ServerHandle, Box<dyn Error>> {
         loop {
             std::thread::sleep(TICK);
             // Who is far behind is left out until it has caught up.
-            everybody.send_where(field.to_bytes(), |player| player.queued() == 0);
+            everybody.broadcast_to(|player| player.queued() == 0, field.to_bytes());
         }
     });
     Ok(server)

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire_proto::codec::{Codec, EncodeError, FrameHead, Prefix};
+use corewire_proto::codec::{Codec, EncodeError, FrameHead, FrameKind, Prefix};
 use corewire_runtime::{CloseReason, Connection, SendError};
 
 use crate::frame::Frame;
@@ -24,6 +24,24 @@ pub enum FrameSendError {
     /// The codec cannot carry this payload.
     #[error(transparent)]
     Encode(#[from] EncodeError),
+    /// The message that was to be answered expects no reply: its number is that of no call, and a client could take the
+    /// reply for another one's. Ask [`FrameHead::expects_reply`] before, or send a message of its own.
+    #[error("a {0:?} frame expects no reply: send a message of its own by `send`")]
+    NoReplyExpected(FrameKind),
+}
+
+/// The head that answers a frame with this one.
+#[inline]
+pub(crate) fn reply_head(request: FrameHead) -> Result<FrameHead, FrameSendError> {
+    match request.expects_reply() {
+        true => Ok(request.reply()),
+        false => Err(FrameSendError::NoReplyExpected(request.kind)),
+    }
+}
+
+/// As [`reply_head`], to say that the request failed.
+pub(crate) fn error_reply_head(request: FrameHead) -> Result<FrameHead, FrameSendError> {
+    reply_head(request).map(|_| request.error_reply())
 }
 
 /// A handle on a session. Cheap to clone, bound to its worker; outliving the session it does no harm.
@@ -202,28 +220,28 @@ impl Session {
         self.inner.send(Head::OneWay, payload)
     }
 
-    /// Sends the reply to a request. To a message that expects none ([`FrameKind::OneWay`](crate::FrameKind)) use
-    /// [`send`](Self::send): its number is that of no call, but a client may take it for one.
+    /// Sends the reply to a request.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`send`](Self::send); and [`FrameSendError::NoReplyExpected`] to a message that expects none, or to a reply.
     #[inline]
     pub fn reply(&self, request: &Frame<'_>, payload: &[u8]) -> Result<(), FrameSendError> {
         if let Some(connection) = &self.direct {
             return Ok(connection.send(payload)?);
         }
-        self.inner.send(Head::Given(request.head().reply()), payload)
+        self.inner.send(Head::Given(reply_head(request.head())?), payload)
     }
 
     /// Tells the peer that its request failed; `payload` is the reason.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`reply`](Self::reply).
     pub fn reply_error(&self, request: &Frame<'_>, payload: &[u8]) -> Result<(), FrameSendError> {
-        self.inner.send(Head::Given(request.head().error_reply()), payload)
+        self.inner.send(Head::Given(error_reply_head(request.head())?), payload)
     }
 
-    /// Sends a frame with this head; for replies that are sent later, from a task.
+    /// Sends a frame with this head; for replies that are sent later, from a task
+    /// ([`FrameHead::reply`], where the head [expects one](FrameHead::expects_reply)).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -243,9 +261,9 @@ impl Session {
     /// Sends the reply to a request, sharing the payload; see [`send_bytes`](Self::send_bytes).
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`reply`](Self::reply).
     pub fn reply_bytes(&self, request: &Frame<'_>, payload: Bytes) -> Result<(), FrameSendError> {
-        self.inner.send_bytes(Head::Given(request.head().reply()), payload)
+        self.inner.send_bytes(Head::Given(reply_head(request.head())?), payload)
     }
 
     /// Sends bytes past the codec.
@@ -319,12 +337,12 @@ impl Session {
         self.connection().resume_receive();
     }
 
-    /// Calls [`Handler::on_timer`](crate::Handler::on_timer) after `delay`; `None` calls it off.
+    /// Calls [`Handler::on_timer`](crate::Handler::on_timer) after `delay`; `None` cancels it.
     pub fn set_timer(&self, delay: Option<Duration>) {
         self.connection().set_timer(delay);
     }
 
-    /// Attaches data of the user's own, in place of what was attached before; group sends can pick by it.
+    /// Attaches data of the user's own, in place of what was attached before; broadcasts can pick by it.
     pub fn set_data<T: 'static>(&self, data: T) {
         *self.inner.base().data.borrow_mut() = Some(Box::new(data));
     }

@@ -164,10 +164,10 @@ fn a_lost_reply_is_asked_for_again() {
         .unwrap();
     let client = client(server.uri());
     for n in 0..5_u8 {
-        let reply = wait(client.request_again(&[n], Duration::from_millis(20), 3)).unwrap();
+        let reply = wait(client.request_with_retries(&[n], Duration::from_millis(20), 3)).unwrap();
         assert_eq!(&reply[..], [n]);
     }
-    let error = wait(client.request_again(b"?", Duration::from_millis(5), 2)).unwrap_err();
+    let error = wait(client.request_with_retries(b"?", Duration::from_millis(5), 2)).unwrap_err();
     assert_eq!(error, CallError::TimedOut(Duration::from_millis(5)));
 }
 
@@ -369,7 +369,7 @@ fn a_message_with_a_suffix_is_one_datagram_however_it_is_sent() {
     };
     peer.send(b"asked\n").unwrap();
     assert_eq!([next(), next()], [b"sent\n".to_vec(), b"asked\n".to_vec()]);
-    assert_eq!(wait(server.send_all("to all").done()), 1);
-    assert_eq!(wait(server.send_where("to some", |_| true).done()), 1);
+    assert_eq!(wait(server.sessions().broadcast("to all").done()), 1);
+    assert_eq!(wait(server.sessions().broadcast_to(|_| true, "to some").done()), 1);
     assert_eq!([next(), next()], [b"to all\n".to_vec(), b"to some\n".to_vec()]);
 }

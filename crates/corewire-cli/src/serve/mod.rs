@@ -120,14 +120,16 @@ fn fill(server: &ServerHandle, snapshot: &mut Snapshot) {
     snapshot.errors = stats.refused + stats.workers.panics + stats.workers.accept_failures;
 }
 
-/// Answers each frame with its payload: as a reply where the codec has replies.
+/// Answers each frame with its payload, but those that expect no reply: as a reply where the codec has replies.
 struct Echo;
 
 impl Handler for Echo {
     #[inline]
     fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
-        // A session that cannot send is about to end, and its peer to notice.
-        let _ = session.reply(&frame, frame.payload());
+        if frame.head().expects_reply() {
+            // A session that cannot send is about to end, and its peer to notice.
+            let _ = session.reply(&frame, frame.payload());
+        }
     }
 }
 

@@ -36,6 +36,13 @@ impl FrameHead {
         Self { kind: FrameKind::Reply, ..self }
     }
 
+    /// Whether a reply is expected, or may be: a codec whose frames have no kind cannot tell. To a message that
+    /// expects none, or to a reply, there is no call that a reply could belong to.
+    #[inline]
+    pub const fn expects_reply(&self) -> bool {
+        matches!(self.kind, FrameKind::Request | FrameKind::Message)
+    }
+
     /// The head of the error reply to a request with this head: same sequence and tag.
     #[inline]
     pub const fn error_reply(self) -> Self {

@@ -139,7 +139,7 @@ impl<C: Codec> Client<C> {
     ) -> Rc<Self> {
         let matching = codec().matching();
         Rc::new_cyclic(|weak| Self {
-            calls: RefCell::new(Calls::new(matching, settings.calls_max)),
+            calls: RefCell::new(Calls::new(matching, settings.max_in_flight)),
             settings,
             codec,
             handler,
@@ -171,9 +171,9 @@ impl<C: Codec> Client<C> {
         self.closed.store(true, Ordering::Release);
         let before = self.link.replace(Link::Closed);
         if let Link::Up(session) = before {
-            self.outbox.finish(|payload, kind| match send_on(&session, payload, kind) {
-                Err(FrameSendError::Encode(error)) => Err(error.into()),
-                sent => sent.map_err(|_| ClientSendError::Closed),
+            self.outbox.finish(|payload, kind| {
+                send_on(&session, payload, kind)
+                    .map_err(|error| unfit(error).map_or(ClientSendError::Closed, ClientSendError::from))
             });
             session.note_closed();
             session.connection().close();
@@ -207,12 +207,9 @@ impl<C: Codec> Client<C> {
     /// The connection takes nothing more: the next one is near, unless the message itself is at fault.
     #[cold]
     fn not_sent(&self, error: FrameSendError, context: &Context<'_>) -> SendStatus {
-        match error {
-            FrameSendError::Encode(error) => SendStatus::Failed(Box::new(error.into())),
-            FrameSendError::Send(SendError::TooLong { len, max }) => {
-                SendStatus::Failed(Box::new(EncodeError::TooLong { len, limit: max }.into()))
-            }
-            FrameSendError::Send(_) => {
+        match unfit(error) {
+            Ok(error) => SendStatus::Failed(Box::new(error.into())),
+            Err(_) => {
                 self.wait_for_link(context);
                 SendStatus::Wait
             }
@@ -261,13 +258,8 @@ impl<C: Codec> Client<C> {
         }
         if let Err(error) = session.send_with(|codec| codec.request_head(sequence), payload) {
             calls.withdraw(slot);
-            return match error {
-                FrameSendError::Encode(error) => Err(error.into()),
-                FrameSendError::Send(SendError::TooLong { len, max }) => {
-                    Err(EncodeError::TooLong { len, limit: max }.into())
-                }
-                FrameSendError::Send(_) => Err(CallError::ConnectionLost(error.to_string())),
-            };
+            return Err(unfit(error)
+                .map_or_else(|error| CallError::ConnectionLost(error.to_string()), CallError::Encode));
         }
         if deadline < calls.timer_at {
             self.sweep_after(&mut calls, deadline, timeout);
@@ -343,6 +335,15 @@ impl<C> Drop for Client<C> {
         if let Some(inbox) = &self.inbox {
             inbox.end();
         }
+    }
+}
+
+/// Why no connection could carry the message; `Err`: it is this connection that does not take it.
+fn unfit(error: FrameSendError) -> Result<EncodeError, FrameSendError> {
+    match error {
+        FrameSendError::Encode(error) => Ok(error),
+        FrameSendError::Send(SendError::TooLong { len, max }) => Ok(EncodeError::TooLong { len, limit: max }),
+        other => Err(other),
     }
 }
 

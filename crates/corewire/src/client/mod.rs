@@ -1,6 +1,5 @@
 //! Clients from a URI.
 
-mod again;
 mod call;
 mod calls;
 mod connect;
@@ -10,6 +9,7 @@ mod inbox;
 mod local;
 mod object;
 mod outbox;
+mod retries;
 mod settings;
 mod wakers;
 
@@ -123,8 +123,8 @@ impl<C, H> ClientBuilder<C, H> {
     }
 
     /// Calls in flight at the most (by sequence, the codec's own limit holds as well).
-    pub fn calls_max(mut self, calls: usize) -> Self {
-        self.settings.calls_max = Some(calls);
+    pub fn max_in_flight(mut self, calls: usize) -> Self {
+        self.settings.max_in_flight = Some(calls);
         self
     }
 

@@ -47,7 +47,7 @@ pub(super) struct Settings {
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
     pub(super) datagram: DatagramSettings,
-    pub(super) calls_max: Option<usize>,
+    pub(super) max_in_flight: Option<usize>,
     pub(super) inbox: Option<usize>,
     pub(super) worker: Option<WorkerHandle>,
 }
@@ -58,7 +58,7 @@ impl Settings {
         self.connection.check()?;
         SettingError::if_zero("the connect timeout", self.connect_timeout)?;
         SettingError::if_zero("the request timeout", self.request_timeout)?;
-        if let Some(calls) = self.calls_max {
+        if let Some(calls) = self.max_in_flight {
             SettingError::if_zero("the most requests in flight", calls)?;
         }
         if let Some(messages) = self.inbox {
@@ -89,7 +89,7 @@ impl Settings {
             connection,
             stream: StreamOptions::default(),
             datagram: DatagramSettings::default(),
-            calls_max: None,
+            max_in_flight: None,
             inbox: None,
             worker: None,
         }

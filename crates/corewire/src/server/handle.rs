@@ -4,14 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use corewire_runtime::{CloseReason, Handle, Runtime, sleep};
 
 use super::registry::{Local, Shared};
-use super::sessions::{GroupSend, Sessions};
+use super::sessions::Sessions;
 use super::socket_file::SocketFile;
 use super::stats::ServerStats;
-use crate::session::Session;
 
 /// A running server. Usable from any thread. Dropping it stops the server at once; see
 /// [`shutdown`](Self::shutdown).
@@ -96,43 +94,10 @@ impl ServerHandle {
         StatsSource::new(self.shared.clone(), self.runtime.clone()).take()
     }
 
-    /// Its sessions, to send to many of them or to close them. Can be cloned and kept by handlers, which the handle
+    /// Its sessions, to send to one, to some or to all of them, or to close them. Can be cloned and kept by handlers, which the handle
     /// cannot: whoever holds it holds the server.
     pub const fn sessions(&self) -> &Sessions {
         &self.sessions
-    }
-
-    /// Sends a message to all sessions; see [`Sessions::send_all`].
-    pub fn send_all(&self, payload: impl Into<Bytes>) -> GroupSend {
-        self.sessions.send_all(payload)
-    }
-
-    /// Sends a message to the sessions that the predicate picks; see [`Sessions::send_where`].
-    pub fn send_where(
-        &self,
-        payload: impl Into<Bytes>,
-        pick: impl Fn(&Session) -> bool + Clone + Send + 'static,
-    ) -> GroupSend {
-        self.sessions.send_where(payload, pick)
-    }
-
-    /// Sends bytes past the codec to the sessions that the predicate picks; see [`Sessions::send_raw_where`].
-    pub fn send_raw_where(
-        &self,
-        bytes: impl Into<Bytes>,
-        pick: impl Fn(&Session) -> bool + Clone + Send + 'static,
-    ) -> GroupSend {
-        self.sessions.send_raw_where(bytes, pick)
-    }
-
-    /// Sends a message to one session; see [`Sessions::send_to`].
-    pub fn send_to(&self, session: u64, payload: impl Into<Bytes>) -> GroupSend {
-        self.sessions.send_to(session, payload)
-    }
-
-    /// Closes the sessions that the predicate picks; see [`Sessions::close_where`].
-    pub fn close_where(&self, pick: impl Fn(&Session) -> bool + Clone + Send + 'static) -> GroupSend {
-        self.sessions.close_where(pick)
     }
 
     /// Has a [`shutdown`](Self::shutdown) do this first, while connections are still accepted: to tell clients elsewhere

@@ -14,7 +14,7 @@ use corewire_runtime::{AfterAccept, Connection, Handle, Listener, Protocol, Spaw
 
 use super::error::ServerError;
 use super::handle::{ServerHandle, StatsSource};
-use super::registry::{Local, Seat, Shared};
+use super::registry::{Local, Permit, Shared};
 use super::settings::{Endpoints, Placement, Settings};
 use super::socket_file::{self, SocketFile};
 use crate::datagram::{self, DatagramKind, DatagramSettings, DatagramSetup};
@@ -30,12 +30,12 @@ struct Factory<M> {
     kind: DatagramKind,
 }
 
-/// `make` gives the protocol of an accepted connection; its seat counts the connection as long as it lives.
+/// `make` gives the protocol of an accepted connection; its permit counts the connection as long as it lives.
 pub(super) fn start<P: Protocol>(
     endpoints: Endpoints,
     settings: Settings,
     runtime: &Handle,
-    make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+    make: impl Fn(Rc<Local>, Permit) -> P + Send + Sync + 'static,
 ) -> Result<ServerHandle, ServerError> {
     let workers = runtime.workers();
     let placement = match endpoints {
@@ -86,7 +86,7 @@ fn install<P, M>(
 ) -> Result<(), ServerError>
 where
     P: Protocol,
-    M: Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+    M: Fn(Rc<Local>, Permit) -> P + Send + Sync + 'static,
 {
     sockets.resize_with(runtime.workers(), Vec::new);
     datagrams.resize_with(runtime.workers(), Vec::new);
@@ -115,9 +115,9 @@ fn listen_here<P, M>(
 ) -> io::Result<()>
 where
     P: Protocol,
-    M: Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+    M: Fn(Rc<Local>, Permit) -> P + Send + Sync + 'static,
 {
-    let local = Local::install(factory.shared.clone());
+    let local = Local::install(factory.shared.clone(), worker);
     for socket in sockets {
         let factory = factory.clone();
         let listener = Listener::start(socket, move |socket| {
@@ -138,7 +138,7 @@ where
 impl<P, M> Factory<M>
 where
     P: Protocol,
-    M: Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+    M: Fn(Rc<Local>, Permit) -> P + Send + Sync + 'static,
 {
     /// Serves the connection here, or hands it to the worker whose turn it is.
     fn place(self: &Arc<Self>, here: usize, socket: Socket) {
@@ -153,15 +153,15 @@ where
             }
         };
         // Counted where it goes before it goes, so that the next one sees it.
-        let Some(seat) = self.shared.admit(target) else {
+        let Some(permit) = self.shared.admit(target) else {
             tracing::debug!(limit = self.shared.max_connections, "a connection over the limit was closed");
             return;
         };
         if target == here {
-            return self.open(seat, socket);
+            return self.open(permit, socket);
         }
         let factory = self.clone();
-        if let Err(error) = self.runtime.run_on(target, move || factory.open(seat, socket)) {
+        if let Err(error) = self.runtime.run_on(target, move || factory.open(permit, socket)) {
             tracing::debug!(%error, "a connection was closed: the worker whose turn it was has stopped");
         }
     }
@@ -169,8 +169,8 @@ where
     /// What serves a new peer, unless there are too many or the server ends.
     fn datagram_session(&self, worker: usize) -> Option<Box<dyn Protocol>> {
         let local = Local::find(self.shared.key).filter(|local| !local.shutting_down.get())?;
-        let seat = self.shared.admit(worker)?;
-        Some(Box::new((self.make)(local, seat)))
+        let permit = self.shared.admit(worker)?;
+        Some(Box::new((self.make)(local, permit)))
     }
 
     /// The settings of one worker's datagram sockets.
@@ -187,16 +187,16 @@ where
         }
     }
 
-    fn open(&self, seat: Seat, socket: Socket) {
+    fn open(&self, permit: Permit, socket: Socket) {
         let Some(local) = Local::find(self.shared.key).filter(|local| !local.shutting_down.get()) else {
             return;
         };
         let options = Rc::clone(&local.options);
-        let id = seat.id;
+        let id = permit.id;
         let opened = self
             .stream
             .apply(&socket)
-            .and_then(|()| Connection::open(socket, options, (self.make)(local, seat)));
+            .and_then(|()| Connection::open(socket, options, (self.make)(local, permit)));
         if let Err(error) = opened {
             tracing::debug!(session = id, %error, "a connection was lost before it could be served");
         }

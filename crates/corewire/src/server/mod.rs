@@ -1,5 +1,6 @@
 //! Servers from a URI or a port.
 
+mod directory;
 mod error;
 mod handle;
 mod listen;
@@ -25,8 +26,8 @@ use corewire_runtime::{Builder, ConnectionOptions, Handle, Protocol, Runtime};
 pub use self::error::ServerError;
 pub use self::handle::{ServerHandle, ShutdownReport};
 pub use self::protocol::ProtocolServer;
-use self::registry::{Listed, Local, Seat};
-pub use self::sessions::{GroupSend, Sessions};
+use self::registry::{Listed, Local, Permit};
+pub use self::sessions::{Broadcast, Sessions};
 pub use self::settings::Placement;
 pub(crate) use self::settings::unix_path;
 use self::settings::{Address, Settings, StatsLine};
@@ -313,9 +314,9 @@ where
 fn framed<C: Codec, H: Handler>(
     codec: impl Fn() -> C + Send + Sync + 'static,
     handler: impl Fn() -> H + Send + Sync + 'static,
-) -> impl Fn(Rc<Local>, Seat) -> Framed<C, Listed<H>> + Send + Sync + 'static {
-    move |local, seat| {
-        let (id, listed) = (seat.id, Listed::new(handler(), local, seat));
+) -> impl Fn(Rc<Local>, Permit) -> Framed<C, Listed<H>> + Send + Sync + 'static {
+    move |local, permit| {
+        let (id, listed) = (permit.id, Listed::new(handler(), local, permit));
         Framed::new(id, codec(), listed)
     }
 }
@@ -323,7 +324,7 @@ fn framed<C: Codec, H: Handler>(
 impl Settings {
     fn start<P: Protocol>(
         mut self,
-        make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+        make: impl Fn(Rc<Local>, Permit) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {
         self.check()?;
         let address = self.parse_address()?;
@@ -340,7 +341,7 @@ impl Settings {
     fn start_on<P: Protocol>(
         mut self,
         runtime: &Handle,
-        make: impl Fn(Rc<Local>, Seat) -> P + Send + Sync + 'static,
+        make: impl Fn(Rc<Local>, Permit) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {
         self.check()?;
         let address = self.parse_address()?;

@@ -9,7 +9,7 @@ use corewire_runtime::{CloseReason, Connection, Handle, Protocol};
 
 use super::error::ServerError;
 use super::handle::{ServerHandle, ShutdownReport};
-use super::registry::{Local, Seat};
+use super::registry::{Local, Permit};
 use super::settings::Settings;
 use super::{NetServer, run};
 use crate::session::{Session, SessionInner};
@@ -89,8 +89,8 @@ impl<F> fmt::Debug for ProtocolServer<F> {
 
 fn listed<P: Protocol>(
     factory: impl Fn() -> P + Send + Sync + 'static,
-) -> impl Fn(Rc<Local>, Seat) -> ListedProtocol<P> + Send + Sync + 'static {
-    move |local, seat| ListedProtocol { protocol: factory(), local, entry: None, seat }
+) -> impl Fn(Rc<Local>, Permit) -> ListedProtocol<P> + Send + Sync + 'static {
+    move |local, permit| ListedProtocol { protocol: factory(), local, entry: None, permit }
 }
 
 /// A protocol whose connection is listed and counted.
@@ -99,12 +99,12 @@ struct ListedProtocol<P> {
     local: Rc<Local>,
     entry: Option<(usize, Session)>,
     /// Given back here and not in `on_closed`, as that of a session is.
-    seat: Seat,
+    permit: Permit,
 }
 
 impl<P: Protocol> Protocol for ListedProtocol<P> {
     fn on_open(&mut self, connection: &Connection) {
-        let inner = SessionInner::new(self.seat.id, RawCodec, connection.clone());
+        let inner = SessionInner::new(self.permit.id, RawCodec, connection.clone());
         let session = Session::new(Rc::new(inner));
         self.entry = Some((self.local.list(&session), session));
         self.protocol.on_open(connection);
@@ -132,10 +132,10 @@ impl<P: Protocol> Protocol for ListedProtocol<P> {
     }
 
     fn on_closed(&mut self, connection: &Connection, reason: &CloseReason) {
-        tracing::debug!(session = self.seat.id, %reason, "session over");
+        tracing::debug!(session = self.permit.id, %reason, "session over");
         self.local.shared.note_end(reason);
-        if let Some((place, session)) = self.entry.take() {
-            self.local.unlist(place, &session);
+        if let Some((slot, session)) = self.entry.take() {
+            self.local.unlist(slot, &session);
         }
         self.protocol.on_closed(connection, reason);
     }

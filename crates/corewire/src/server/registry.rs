@@ -11,6 +11,7 @@ use corewire_runtime::udp::UdpPort;
 use corewire_runtime::{CloseReason, ConnectionOptions, Listener};
 use slab::Slab;
 
+use super::directory::{Directory, Location};
 use crate::frame::Frame;
 use crate::handler::Handler;
 use crate::proto::codec::DecodeError;
@@ -25,12 +26,13 @@ pub(super) struct Shared {
     pub(super) options: ConnectionOptions,
     next_id: AtomicU64,
     live: AtomicUsize,
-    most: AtomicUsize,
+    peak: AtomicUsize,
     pub(super) opened: AtomicU64,
     pub(super) refused: AtomicU64,
     /// Sessions that closed without having sent all that was queued, and the bytes left.
     cut: AtomicUsize,
     cut_bytes: AtomicUsize,
+    pub(super) directory: Directory,
     /// Sessions by worker, for placement.
     pub(super) by_worker: Vec<AtomicUsize>,
     pub(super) next_worker: AtomicUsize,
@@ -53,11 +55,12 @@ impl Shared {
             options,
             next_id: AtomicU64::new(1),
             live: AtomicUsize::new(0),
-            most: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
             opened: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             cut: AtomicUsize::new(0),
             cut_bytes: AtomicUsize::new(0),
+            directory: Directory::default(),
             by_worker: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
             next_worker: AtomicUsize::new(0),
             last_one: Mutex::new(()),
@@ -69,23 +72,23 @@ impl Shared {
         self.live.load(Ordering::Acquire)
     }
 
-    pub(super) fn most(&self) -> usize {
-        self.most.load(Ordering::Relaxed)
+    pub(super) fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
     }
 
-    /// Takes a seat for a session, if there is one, and numbers it.
-    pub(super) fn admit(self: &Arc<Self>, worker: usize) -> Option<Seat> {
+    /// A permit for a session, if there is one left; it numbers the session.
+    pub(super) fn admit(self: &Arc<Self>, worker: usize) -> Option<Permit> {
         let before = self.live.fetch_add(1, Ordering::AcqRel);
         if before >= self.max_connections {
             self.release();
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        self.most.fetch_max(before + 1, Ordering::Relaxed);
+        self.peak.fetch_max(before + 1, Ordering::Relaxed);
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.by_worker[worker].fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        Some(Seat { shared: self.clone(), worker, id })
+        Some(Permit { shared: self.clone(), worker, id })
     }
 
     fn release(&self) {
@@ -120,15 +123,15 @@ impl Shared {
     }
 }
 
-/// Counts one session as long as it exists, from its acceptance on.
+/// The right to be one of the server's sessions. Counts the session as long as it exists, from its acceptance on.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Permit {
     shared: Arc<Shared>,
     worker: usize,
     pub(super) id: u64,
 }
 
-impl Drop for Seat {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.shared.by_worker[self.worker].fetch_sub(1, Ordering::Relaxed);
         self.shared.release();
@@ -139,13 +142,13 @@ impl Drop for Seat {
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) shared: Arc<Shared>,
+    worker: usize,
     pub(super) options: Rc<ConnectionOptions>,
     pub(super) listeners: RefCell<Vec<Listener>>,
     pub(super) ports: RefCell<Vec<UdpPort>>,
     /// Takes no more sessions: those that another worker accepted and handed over just now.
     pub(super) shutting_down: Cell<bool>,
     sessions: RefCell<Slab<Session>>,
-    by_id: RefCell<HashMap<u64, usize>>,
 }
 
 thread_local! {
@@ -153,16 +156,16 @@ thread_local! {
 }
 
 impl Local {
-    pub(super) fn install(shared: Arc<Shared>) -> Rc<Self> {
+    pub(super) fn install(shared: Arc<Shared>, worker: usize) -> Rc<Self> {
         let key = shared.key;
         let local = Rc::new(Self {
             options: Rc::new(shared.options.clone()),
             shared,
+            worker,
             listeners: RefCell::default(),
             ports: RefCell::default(),
             shutting_down: Cell::default(),
             sessions: RefCell::default(),
-            by_id: RefCell::default(),
         });
         SERVERS.with_borrow_mut(|servers| servers.insert(key, local.clone()));
         local
@@ -182,18 +185,21 @@ impl Local {
         SERVERS.with_borrow(|servers| servers.get(&key).cloned())
     }
 
-    /// Lists a session; the place takes it off again.
+    /// Lists a session; the slot takes it off again.
     pub(super) fn list(&self, session: &Session) -> usize {
-        let place = self.sessions.borrow_mut().insert(session.clone());
+        let slot = self.sessions.borrow_mut().insert(session.clone());
         if self.shared.session_table {
-            self.by_id.borrow_mut().insert(session.id(), place);
+            let location = Location { worker: self.worker as u32, slot: slot as u32 };
+            self.shared.directory.insert(session.id(), location);
         }
-        place
+        slot
     }
 
-    pub(super) fn unlist(&self, place: usize, session: &Session) {
-        let listed = self.sessions.borrow_mut().try_remove(place);
-        self.by_id.borrow_mut().remove(&session.id());
+    pub(super) fn unlist(&self, slot: usize, session: &Session) {
+        let listed = self.sessions.borrow_mut().try_remove(slot);
+        if self.shared.session_table {
+            self.shared.directory.remove(session.id());
+        }
         drop(listed);
     }
 
@@ -205,9 +211,9 @@ impl Local {
         if self.shared.session_table { self.all() } else { Vec::new() }
     }
 
-    pub(super) fn session(&self, id: u64) -> Option<Session> {
-        let place = *self.by_id.borrow().get(&id)?;
-        self.sessions.borrow().get(place).cloned()
+    /// The session that the directory had in this slot, if it has not ended meanwhile.
+    pub(super) fn session(&self, id: u64, slot: u32) -> Option<Session> {
+        self.sessions.borrow().get(slot as usize).filter(|session| session.id() == id).cloned()
     }
 }
 
@@ -215,20 +221,20 @@ impl Local {
 pub(super) struct Listed<H> {
     handler: H,
     local: Rc<Local>,
-    place: Option<usize>,
+    slot: Option<usize>,
     /// Given back here and not in `on_close`, which a session that never opened does not see.
-    _seat: Seat,
+    _permit: Permit,
 }
 
 impl<H> Listed<H> {
-    pub(super) const fn new(handler: H, local: Rc<Local>, seat: Seat) -> Self {
-        Self { handler, local, place: None, _seat: seat }
+    pub(super) const fn new(handler: H, local: Rc<Local>, permit: Permit) -> Self {
+        Self { handler, local, slot: None, _permit: permit }
     }
 }
 
 impl<H: Handler> Handler for Listed<H> {
     fn on_open(&mut self, session: &Session) {
-        self.place = Some(self.local.list(session));
+        self.slot = Some(self.local.list(session));
         self.handler.on_open(session);
     }
 
@@ -261,8 +267,8 @@ impl<H: Handler> Handler for Listed<H> {
     fn on_close(&mut self, session: &Session, reason: &CloseReason) {
         tracing::debug!(session = session.id(), %reason, "session over");
         self.local.shared.note_end(reason);
-        if let Some(place) = self.place.take() {
-            self.local.unlist(place, session);
+        if let Some(slot) = self.slot.take() {
+            self.local.unlist(slot, session);
         }
         self.handler.on_close(session, reason);
     }

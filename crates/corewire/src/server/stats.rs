@@ -16,7 +16,7 @@ pub struct ServerStats {
     /// Sessions now.
     pub sessions: usize,
     /// The most sessions at one time.
-    pub sessions_most: usize,
+    pub peak_sessions: usize,
     /// Sessions opened.
     pub opened: u64,
     /// Connections closed at once because there were too many.
@@ -30,7 +30,7 @@ impl ServerStats {
         Self {
             at: corewire_driver::clock::now(),
             sessions: shared.live(),
-            sessions_most: shared.most(),
+            peak_sessions: shared.peak(),
             opened: shared.opened.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
             workers,
@@ -43,9 +43,9 @@ impl ServerStats {
         let rate = |now: u64, then: u64| si((now - then.min(now)) as f64 / seconds);
         let (now, then) = (&self.workers, &before.workers);
         format!(
-            "sessions {} (most {}), opened {}/s, refused {}, received {}/s {}B/s, sent {}/s {}B/s",
+            "sessions {} (peak {}), opened {}/s, refused {}, received {}/s {}B/s, sent {}/s {}B/s",
             self.sessions,
-            self.sessions_most,
+            self.peak_sessions,
             rate(self.opened, before.opened),
             self.refused,
             rate(now.receives, then.receives),

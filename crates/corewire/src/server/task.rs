@@ -11,7 +11,7 @@ use corewire_runtime::{CloseReason, spawn_local};
 
 use crate::frame::{Frame, Message};
 use crate::handler::Handler;
-use crate::session::{FrameSendError, Session};
+use crate::session::{FrameSendError, Session, error_reply_head, reply_head};
 
 /// Messages and bytes that wait for the task at which the peer is held back.
 const MESSAGES_MAX: usize = 1024;
@@ -43,17 +43,17 @@ impl SessionStream {
     /// Sends the reply to a request, waiting while the peer does not keep up.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`send`](Self::send); and [`FrameSendError::NoReplyExpected`] to a message that expects none, or to a reply.
     pub async fn reply(&self, request: &Message, payload: &[u8]) -> Result<(), FrameSendError> {
-        self.send_frame(request.head.reply(), payload).await
+        self.send_frame(reply_head(request.head)?, payload).await
     }
 
     /// Tells the peer that its request failed.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As [`reply`](Self::reply).
     pub async fn reply_error(&self, request: &Message, payload: &[u8]) -> Result<(), FrameSendError> {
-        self.send_frame(request.head.error_reply(), payload).await
+        self.send_frame(error_reply_head(request.head)?, payload).await
     }
 
     /// Sends a frame with this head, waiting while the peer does not keep up.
@@ -81,17 +81,26 @@ impl Drop for SessionStream {
 struct Inbox {
     messages: VecDeque<Message>,
     bytes: usize,
-    ended: bool,
-    held_back: bool,
+    flow: Flow,
     reader: Option<Waker>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Flow {
+    #[default]
+    Receiving,
+    /// The inbox is full: the peer is held back until the task has taken half of it.
+    HeldBack,
+    /// Nothing more comes, also from a peer that goes on sending: what is left can be taken.
+    Ended,
 }
 
 impl Inbox {
     fn push(&mut self, message: Message, session: &Session) {
         self.bytes += message.payload.len();
         self.messages.push_back(message);
-        if self.is_full() && !self.held_back {
-            self.held_back = true;
+        if self.is_full() && self.flow == Flow::Receiving {
+            self.flow = Flow::HeldBack;
             session.pause_receive();
         }
         self.wake();
@@ -103,22 +112,25 @@ impl Inbox {
 
     fn poll(&mut self, session: &Session, context: &mut Context<'_>) -> Poll<Option<Message>> {
         let Some(message) = self.messages.pop_front() else {
-            if self.ended {
+            if self.flow == Flow::Ended {
                 return Poll::Ready(None);
             }
             self.reader = Some(context.waker().clone());
             return Poll::Pending;
         };
         self.bytes -= message.payload.len();
-        if self.held_back && self.messages.len() <= MESSAGES_MAX / 2 && self.bytes <= BYTES_MAX / 2 {
-            self.held_back = false;
+        if self.flow == Flow::HeldBack
+            && self.messages.len() <= MESSAGES_MAX / 2
+            && self.bytes <= BYTES_MAX / 2
+        {
+            self.flow = Flow::Receiving;
             session.resume_receive();
         }
         Poll::Ready(Some(message))
     }
 
     fn end(&mut self) {
-        self.ended = true;
+        self.flow = Flow::Ended;
         self.wake();
     }
 

@@ -16,9 +16,9 @@ use crate::common::*;
 const SHORT: Duration = Duration::from_millis(30);
 
 /// A client and its peer, by hand.
-fn pair(calls_max: usize) -> (NetClient, TcpStream, RawServer) {
+fn pair(max_in_flight: usize) -> (NetClient, TcpStream, RawServer) {
     let server = RawServer::new();
-    let client = client_of(&server.uri).calls_max(calls_max).inbox(100).connect_blocking().unwrap();
+    let client = client_of(&server.uri).max_in_flight(max_in_flight).inbox(100).connect_blocking().unwrap();
     let peer = server.accept();
     (client, peer, server)
 }
@@ -249,7 +249,7 @@ fn a_call_that_waits_is_not_overtaken_by_those_that_call_again_and_again() {
     let server = standard_echo();
     let uri = server.uri().to_owned();
     let (rounds, waited) = block_on(async move {
-        let client = Rc::new(client_of(&uri).calls_max(1).connect().await.unwrap());
+        let client = Rc::new(client_of(&uri).max_in_flight(1).connect().await.unwrap());
         let (rounds, stop) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
         let busy = {
             let (client, rounds, stop) = (client.clone(), rounds.clone(), stop.clone());
@@ -279,7 +279,7 @@ fn a_call_whose_turn_has_come_and_that_is_dropped_passes_its_turn_on() {
     let server = standard_echo();
     let uri = server.uri().to_owned();
     block_on(async move {
-        let client = client_of(&uri).calls_max(1).connect().await.unwrap();
+        let client = client_of(&uri).max_in_flight(1).connect().await.unwrap();
         let mut nobody = Context::from_waker(Waker::noop());
         let mut first = client.request(b"first");
         let (mut dropped, mut last) = (client.request(b"dropped"), client.request(b"last"));
@@ -389,8 +389,13 @@ fn a_call_begun_on_the_worker_completes_on_another_thread() {
 fn a_payload_that_the_codec_cannot_carry_costs_no_number() {
     let server = RawServer::new();
     let codec = || LengthFieldCodec::newlife(0, 1).unwrap();
-    let client =
-        NetUri::parse(&server.uri).unwrap().client().codec(codec).calls_max(1).connect_blocking().unwrap();
+    let client = NetUri::parse(&server.uri)
+        .unwrap()
+        .client()
+        .codec(codec)
+        .max_in_flight(1)
+        .connect_blocking()
+        .unwrap();
     let mut peer = server.accept();
     for _ in 0..3 {
         assert!(matches!(wait(client.request(&[0; 256])), Err(CallError::Encode(_))));

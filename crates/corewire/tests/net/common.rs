@@ -69,7 +69,11 @@ impl<T> Events<T> {
 }
 
 pub(crate) fn echo() -> impl FnMut(&Session, Frame<'_>) {
-    |session: &Session, frame: Frame<'_>| session.reply(&frame, frame.payload()).unwrap()
+    |session: &Session, frame: Frame<'_>| {
+        if frame.head().expects_reply() {
+            session.reply(&frame, frame.payload()).unwrap();
+        }
+    }
 }
 
 /// A server on a free port of the loopback address.

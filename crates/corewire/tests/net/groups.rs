@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Mutex;
+use std::task::Poll;
 
 use corewire::{Frame, NetServer, ServerHandle, Session, Sessions, StandardCodec};
 
@@ -38,16 +39,22 @@ fn in_team(session: &Session, team: u8) -> bool {
 }
 
 #[test]
-fn a_group_send_reaches_those_that_are_picked_by_their_data_on_all_workers() {
+fn a_broadcast_reaches_those_that_are_picked_by_their_data_on_all_workers() {
     let server = teams(3);
     let mut peers: Vec<_> = (0..60).map(|at| (at % 3, join(&server, at % 3))).collect();
     let mut without_data = raw(&server);
-    assert_eq!(wait(server.send_where(&b"to team 1"[..], |session| in_team(session, 1)).done()), 20);
+    assert_eq!(
+        wait(server.sessions().broadcast_to(|session| in_team(session, 1), &b"to team 1"[..]).done()),
+        20
+    );
     let through_the_codec = srmp(0x41, 0, b"to team 1");
     // Shared, not copied: long enough for that.
     let long = vec![7; 10_000];
-    assert_eq!(wait(server.send_raw_where(long.clone(), |session| in_team(session, 2)).done()), 20);
-    assert_eq!(wait(server.send_all(&b"all"[..]).done()), 61);
+    assert_eq!(
+        wait(server.sessions().broadcast_raw_to(|session| in_team(session, 2), long.clone()).done()),
+        20
+    );
+    assert_eq!(wait(server.sessions().broadcast(&b"all"[..]).done()), 61);
     for (team, (peer, _)) in &mut peers {
         match team {
             1 => expect_message(peer, &through_the_codec),
@@ -71,13 +78,44 @@ fn a_message_to_one_session_reaches_it_alone() {
     let server = teams(2);
     let mut peers: Vec<_> = (0..8).map(|_| join(&server, 0)).collect();
     for (_, id) in &peers {
-        assert_eq!(wait(server.send_to(*id, format!("you are {id}")).done()), 1);
+        assert_eq!(wait(server.sessions().send_to(*id, format!("you are {id}")).done()), 1);
     }
     for (peer, id) in &mut peers {
         assert_eq!(read_srmp(peer).2, format!("you are {id}").as_bytes());
     }
-    assert_eq!(wait(server.send_to(9, &b"nobody"[..]).done()), 0);
-    assert_eq!(wait(server.send_to(0, &b"nobody"[..]).done()), 0);
+    assert_eq!(wait(server.sessions().send_to(9, &b"nobody"[..]).done()), 0);
+    assert_eq!(wait(server.sessions().send_to(0, &b"nobody"[..]).done()), 0);
+}
+
+#[test]
+fn a_message_to_one_session_needs_its_own_worker_only() {
+    let server = teams(2);
+    // Both workers have some of them.
+    let mut peers: Vec<_> = (0..40).map(|_| join(&server, 0)).collect();
+    let (stop, go_on) = std::sync::mpsc::channel::<()>();
+    let (sender, stopped) = events();
+    server
+        .runtime()
+        .run_on(1, move || {
+            sender.send(()).unwrap();
+            // Until the test ends.
+            let _ = go_on.recv_timeout(PATIENCE);
+        })
+        .unwrap();
+    stopped.next();
+    let mut sends: Vec<_> =
+        peers.iter().map(|(_, id)| Box::pin(server.sessions().send_to(*id, &b"you"[..]).done())).collect();
+    // Those of the worker that is not busy are told at once.
+    let first = wait(std::future::poll_fn(|context| {
+        let ready = sends.iter_mut().enumerate().find_map(|(at, send)| match send.as_mut().poll(context) {
+            Poll::Ready(count) => Some((at, count)),
+            Poll::Pending => None,
+        });
+        ready.map_or(Poll::Pending, Poll::Ready)
+    }));
+    assert_eq!(first.1, 1);
+    assert_eq!(read_srmp(&mut peers[first.0].0).2, b"you");
+    drop(stop);
 }
 
 #[test]
@@ -85,12 +123,12 @@ fn sessions_are_closed_by_predicate_after_what_was_sent_to_them() {
     let server = teams(2);
     let mut stays = join(&server, 0).0;
     let mut goes = join(&server, 1).0;
-    drop(server.send_where(vec![1; 60_000], |session| in_team(session, 1)));
-    assert_eq!(wait(server.close_where(|session| in_team(session, 1)).done()), 1);
+    drop(server.sessions().broadcast_to(|session| in_team(session, 1), vec![1; 60_000]));
+    assert_eq!(wait(server.sessions().close_where(|session| in_team(session, 1)).done()), 1);
     assert_eq!(read_to_end(&mut goes).len(), 4 + 60_000);
     stays.write_all(&srmp(1, 2, &[5])).unwrap();
     read_srmp(&mut stays);
-    assert_eq!(wait(server.send_all(&b"x"[..]).done()), 1);
+    assert_eq!(wait(server.sessions().broadcast(&b"x"[..]).done()), 1);
 }
 
 #[test]
@@ -118,13 +156,13 @@ fn data_of_another_type_is_none() {
 fn chat(workers: usize) -> ServerHandle {
     let server = NetServer::bind("tcp://127.0.0.1:0").codec(StandardCodec::default).workers(workers);
     let everybody: Sessions = server.sessions();
-    assert_eq!(wait(everybody.send_all(&b"too early"[..]).done()), 0);
+    assert_eq!(wait(everybody.broadcast(&b"too early"[..]).done()), 0);
     server
         .handler(move || {
             let everybody = everybody.clone();
             move |session: &Session, frame: Frame<'_>| {
                 let from = session.id();
-                drop(everybody.send_where(frame.to_bytes(), move |session| session.id() != from));
+                drop(everybody.broadcast_to(move |session| session.id() != from, frame.to_bytes()));
                 session.reply(&frame, b"").unwrap();
             }
         })
@@ -148,6 +186,6 @@ fn a_handler_can_send_to_other_sessions() {
         }
         let sessions = server.sessions().clone();
         drop(server);
-        assert_eq!(wait(sessions.send_all(&b"too late"[..]).done()), 0);
+        assert_eq!(wait(sessions.broadcast(&b"too late"[..]).done()), 0);
     }
 }

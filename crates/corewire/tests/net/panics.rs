@@ -97,7 +97,7 @@ fn provoke(panic_in: &'static str) {
     assert_serves(&server);
     // Neither listed nor counted any more: the second one may be gone too by now.
     drop(events.next());
-    assert_eq!(wait(server.close_where(|_| true).done()), 0, "{panic_in}");
+    assert_eq!(wait(server.sessions().close_where(|_| true).done()), 0, "{panic_in}");
     assert_eq!(server.stats().sessions, 0, "{panic_in}");
     assert_eq!(server.stats().workers.panics, 1, "{panic_in}");
     assert_eq!(server.shutdown(PATIENCE).sessions, 0);

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use corewire::server::SessionStream;
-use corewire::{CallError, NetServer, ServerHandle, StandardCodec};
+use corewire::{CallError, FrameKind, FrameSendError, NetServer, ServerHandle, StandardCodec};
 
 use crate::common::*;
 
@@ -231,4 +231,56 @@ fn a_reply_can_be_sent_from_another_task_of_the_worker() {
     let order: Vec<u8> = (0..3).map(|_| read_srmp(&mut peer).1).collect();
     assert_eq!(order, [2, 1, 0]);
     assert!(began.elapsed() >= Duration::from_millis(39));
+}
+
+#[test]
+fn a_task_that_is_held_back_receives_nothing_more_once_the_server_shuts_down() {
+    let (began, events) = events();
+    let began = Arc::new(Mutex::new(began));
+    let (go, may_go) = channel::<()>();
+    let may_go = Arc::new(Mutex::new(Some(may_go)));
+    let server = served(move |mut session| {
+        let (began, may_go) = (began.clone(), may_go.lock().unwrap().take());
+        async move {
+            let Some(may_go) = may_go else { return };
+            began.lock().unwrap().send(()).unwrap();
+            corewire::runtime::spawn_blocking(move || may_go.recv()).await.unwrap().unwrap();
+            // Slower than the peer: the inbox is never empty while more is received.
+            while session.next().await.is_some() {
+                corewire::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    });
+    let (mut peer, written) = fill(&server, &srmp(0x41, 1, &[3; 100]), 256 << 20);
+    events.next();
+    peer.set_write_timeout(Some(PATIENCE)).unwrap();
+    let busy = std::thread::spawn(move || {
+        let frame = srmp(0x41, 1, &[3; 100]);
+        let rest = (frame.len() - written % frame.len()) % frame.len();
+        peer.write_all(&frame[frame.len() - rest..]).ok()?;
+        while peer.write_all(&frame).is_ok() {}
+        Some(())
+    });
+    let address = address_of(&server);
+    let stopping = std::thread::spawn(move || server.shutdown(Duration::from_secs(20)));
+    // Once it no longer accepts, its sessions have been told.
+    while std::net::TcpStream::connect(address).is_ok() {}
+    go.send(()).unwrap();
+    let report = stopping.join().unwrap();
+    assert_eq!((report.finished, report.cut), (report.sessions, 0));
+    busy.join().unwrap();
+}
+
+#[test]
+fn a_task_is_refused_a_reply_to_what_expects_none() {
+    let server = served(|mut session| async move {
+        let message = session.next().await.unwrap();
+        for refused in [session.reply(&message, b"no").await, session.reply_error(&message, b"no").await] {
+            assert_eq!(refused, Err(FrameSendError::NoReplyExpected(FrameKind::OneWay)));
+        }
+        session.send(b"done").await.unwrap();
+    });
+    let mut peer = raw(&server);
+    peer.write_all(&srmp(0x41, 0, b"one way")).unwrap();
+    assert_eq!(read_srmp(&mut peer), (0x41, 0, b"done".to_vec()));
 }

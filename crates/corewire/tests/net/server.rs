@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use corewire::runtime::{SendError, WorkerId, current_worker};
 
+use corewire::FrameSendError::NoReplyExpected;
 use corewire::{
-    CloseReason, Frame, FrameSendError, Handler, NetServer, Placement, ServerError, ServerHandle, Session,
+    Bytes, CloseReason, Frame, FrameKind, FrameSendError, Handler, NetServer, Placement, ServerError,
+    ServerHandle, Session,
 };
 
 use crate::common::*;
@@ -275,9 +277,9 @@ fn without_a_session_table_nobody_is_found_but_all_are_counted_and_closed() {
     let (server, events) = watched(local().session_table(false));
     let mut peer = raw(&server);
     assert_eq!(opened(events.next()).0, 1);
-    assert_eq!(wait(server.send_all(&b"x"[..]).done()), 0);
-    assert_eq!(wait(server.send_to(1, &b"x"[..]).done()), 0);
-    assert_eq!(wait(server.close_where(|_| true).done()), 0);
+    assert_eq!(wait(server.sessions().broadcast(&b"x"[..]).done()), 0);
+    assert_eq!(wait(server.sessions().send_to(1, &b"x"[..]).done()), 0);
+    assert_eq!(wait(server.sessions().close_where(|_| true).done()), 0);
     assert_eq!(server.stats().sessions, 1);
     let report = server.shutdown(PATIENCE);
     assert_eq!((report.sessions, report.finished, report.cut), (1, 1, 0));
@@ -305,7 +307,7 @@ fn a_connection_over_the_limit_is_closed_at_once_and_a_place_becomes_free() {
     let mut third = raw(&server);
     assert_eq!(read_to_end(&mut third), b"");
     let stats = server.stats();
-    assert_eq!((stats.sessions, stats.sessions_most, stats.opened, stats.refused), (2, 2, 2, 1));
+    assert_eq!((stats.sessions, stats.peak_sessions, stats.opened, stats.refused), (2, 2, 2, 1));
     drop(first);
     assert!(matches!(events.next(), Event::Close(1, _)));
     let fourth = raw(&server);
@@ -420,7 +422,7 @@ fn a_line_of_statistics_comes_every_period() {
             break line;
         }
     };
-    assert!(line.starts_with("sessions 1 (most 1), opened "), "{line}");
+    assert!(line.starts_with("sessions 1 (peak 1), opened "), "{line}");
     for part in ["refused 0", "received ", "B/s", "sent "] {
         assert!(line.contains(part), "{line}");
     }
@@ -451,7 +453,27 @@ fn several_servers_live_on_one_runtime() {
     assert_echoes(raw(&second));
     drop(runtime);
     // Nobody is left to do it: neither a hang nor a panic.
-    assert_eq!(wait(second.send_all(&b"x"[..]).done()), 0);
+    assert_eq!(wait(second.sessions().broadcast(&b"x"[..]).done()), 0);
     let report = second.shutdown(Duration::from_secs(5));
     assert_eq!(report.cut, 0);
+}
+
+#[test]
+fn a_reply_to_what_expects_none_is_refused_and_nothing_is_sent() {
+    let server = standard(|| {
+        |session: &Session, frame: Frame<'_>| {
+            let kind = frame.kind();
+            let expected = if kind == FrameKind::Request { Ok(()) } else { Err(NoReplyExpected(kind)) };
+            assert_eq!(session.reply(&frame, b"1"), expected);
+            assert_eq!(session.reply_bytes(&frame, Bytes::from_static(b"2")), expected);
+            assert_eq!(session.reply_error(&frame, b"3"), expected);
+        }
+    });
+    let mut peer = raw(&server);
+    // One way, a reply to no call, and a request.
+    peer.write_all(&[srmp(0x41, 0, b""), srmp(0x81, 7, b""), srmp(1, 9, b"")].concat()).unwrap();
+    expect(&mut peer, &[srmp(0x81, 9, b"1"), srmp(0x81, 9, b"2"), srmp(0xc1, 9, b"3")].concat());
+    assert_eq!(server.stats().workers.panics, 0);
+    let message = NoReplyExpected(FrameKind::OneWay).to_string();
+    assert_eq!(message, "a OneWay frame expects no reply: send a message of its own by `send`");
 }

@@ -64,7 +64,7 @@ fn a_client_says_which_setting_cannot_work() {
         (client().connection_options(short), "the limit of the send queue"),
         (client().connect_timeout(Duration::ZERO), "the connect timeout"),
         (client().request_timeout(Duration::ZERO), "the request timeout"),
-        (client().calls_max(0), "the most requests in flight"),
+        (client().max_in_flight(0), "the most requests in flight"),
         (client().inbox(0), "the most messages in the inbox"),
         (client().reconnect(backwards), "the longest wait before a reconnect"),
     ] {

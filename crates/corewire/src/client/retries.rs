@@ -13,7 +13,7 @@ impl NetClient {
     ///
     /// # Errors
     /// As [`request`](Self::request); [`CallError::TimedOut`] with `each` when no attempt was answered.
-    pub async fn request_again(
+    pub async fn request_with_retries(
         &self,
         payload: &[u8],
         each: Duration,
