@@ -9,7 +9,7 @@ use crate::worker::Core;
 
 /// A listener of the current worker that calls a closure for each connection. Dropping it closes it.
 ///
-/// When descriptors or memory run out it rests for 100 ms and tries again; connections wait in the backlog
+/// When descriptors or memory run out it waits for 100 ms and tries again; connections wait in the backlog
 /// meanwhile. The sockets come non-blocking; give them to [`Connection::open`](crate::Connection::open), here or on
 /// another worker.
 pub struct Listener {
@@ -52,7 +52,7 @@ impl Listener {
 
     /// Looks at the socket, for its address.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
-        self.core.with_socket(self.token, look)
+        self.core.lend_socket(self.token, look)
     }
 }
 

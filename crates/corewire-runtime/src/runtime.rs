@@ -14,7 +14,7 @@ use crate::error::{BuildError, JoinError, SpawnError};
 use crate::memory::{SharedBudget, default_limit};
 use crate::stats::WorkerStats;
 use crate::task::JoinHandle;
-use crate::worker::{Core, Mail, WorkerHandle, WorkerShared};
+use crate::worker::{Command, Core, WorkerHandle, WorkerShared};
 
 /// Settings of a [`Runtime`].
 #[derive(Debug, Clone)]
@@ -215,7 +215,7 @@ impl Runtime {
 
     fn stop(&mut self) {
         for worker in &self.handle.inner.workers {
-            let _ = worker.mailbox.push(Mail::Stop);
+            let _ = worker.mailbox.push(Command::Stop);
         }
         for thread in self.threads.drain(..) {
             // Dropped on a worker of its own, the runtime cannot wait for that one.
@@ -297,7 +297,7 @@ impl Handle {
     pub fn run_on(&self, worker: usize, call: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
         let workers = self.workers();
         let shared = self.inner.workers.get(worker).ok_or(SpawnError::NoSuchWorker { worker, workers })?;
-        shared.mailbox.push(Mail::Job(Box::new(call))).map_err(|_| SpawnError::Stopped)
+        shared.mailbox.push(Command::Job(Box::new(call))).map_err(|_| SpawnError::Stopped)
     }
 
     /// One worker.

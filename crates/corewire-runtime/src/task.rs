@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 
 use crate::error::{BlockingError, JoinError};
 use crate::panic::guarded;
-use crate::worker::{Core, Mail, WorkerShared, current_worker};
+use crate::worker::{Command, Core, WorkerShared, current_worker};
 
 /// Starts a task on the current worker. It runs even if the handle is dropped.
 ///
@@ -127,8 +127,8 @@ fn schedule(shared: &Arc<WorkerShared>, runnable: Runnable) {
                 core.ready.borrow_mut().push_back(runnable);
             }
         });
-    } else if let Err(Mail::Run(runnable)) = shared.mailbox.push(Mail::Run(runnable)) {
-        // The worker ended without this task (see `Core::wind_up`). Its future must not be dropped elsewhere.
+    } else if let Err(Command::Run(runnable)) = shared.mailbox.push(Command::Run(runnable)) {
+        // The worker ended without this task (see `Core::shutdown`). Its future must not be dropped elsewhere.
         std::mem::forget(runnable);
     }
 }

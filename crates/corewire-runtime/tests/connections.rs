@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Record, Recorder, off_worker, options, pattern, recorded, run, sockets, some_ticks};
+use common::{
+    Record, Recorder, off_worker, options, pattern, recorded, run, silent_address, sockets, some_ticks,
+};
 use corewire_runtime::driver::Socket;
 use corewire_runtime::{CloseReason, Connection, SendError, sleep, yield_now};
 use corewire_testkit::rng::Rng;
@@ -100,7 +102,7 @@ fn a_full_queue_refuses_whole_messages_and_keeps_what_it_took() {
             assert!(got == expected);
         })
         .await;
-        std::future::poll_fn(|context| connection.poll_flushed(context)).await.unwrap();
+        connection.flushed().await.unwrap();
         connection.send(b"room again").unwrap();
         connection.close();
         let rest = off_worker(move || {
@@ -130,7 +132,7 @@ fn waiting_senders_wake_at_the_low_water_mark() {
     run(async {
         let marks = options(|options| (options.high_water, options.low_water) = (400_000, 100_000));
         let (connection, record, mut peer) = recorded(marks);
-        let ready = || std::future::poll_fn(|context| connection.poll_send_ready(context));
+        let ready = || connection.send_ready();
         assert_eq!(common::poll_once(ready()).await, Some(Ok(())), "an empty queue has room");
         back_up(&connection, 400_000);
         yield_now().await;
@@ -139,7 +141,7 @@ fn waiting_senders_wake_at_the_low_water_mark() {
         let waiter = corewire_runtime::spawn_local({
             let (connection, woken_at) = (connection.clone(), woken_at.clone());
             async move {
-                std::future::poll_fn(|context| connection.poll_send_ready(context)).await.unwrap();
+                connection.send_ready().await.unwrap();
                 woken_at.set(connection.queued());
             }
         });
@@ -257,6 +259,33 @@ fn a_close_that_the_peer_does_not_let_end_is_cut_and_says_what_was_lost() {
         })
         .await;
         assert!(got <= sent - queued, "what was cut came after all");
+    });
+}
+
+#[test]
+fn a_close_is_not_cut_while_the_peer_takes_bytes() {
+    run(async {
+        let limit = Duration::from_millis(200);
+        let (connection, record, mut peer) = recorded(options(|options| options.close_timeout = limit));
+        let sent = back_up(&connection, 8 << 20);
+        connection.close();
+        let began = Instant::now();
+        // A reader that takes several times the close timeout, and never pauses for as long.
+        let got = off_worker(move || {
+            let mut got = 0;
+            let mut buffer = vec![0; 256 * 1024];
+            while let Ok(read @ 1..) = peer.read(&mut buffer) {
+                got += read;
+                if began.elapsed() < 4 * limit {
+                    std::thread::sleep(limit / 10);
+                }
+            }
+            got
+        })
+        .await;
+        assert_eq!(got, sent);
+        assert!(began.elapsed() >= 2 * limit, "the reader was faster than the timeout: nothing is shown");
+        assert_eq!(record.wait_for("closed").await, "closed: closed by this side");
     });
 }
 
@@ -487,9 +516,9 @@ fn a_handle_that_outlives_its_connection_is_harmless() {
         connection.set_timer(Some(Duration::ZERO));
         connection.close();
         connection.abort(CloseReason::Local);
-        let flushed = std::future::poll_fn(|context| connection.poll_flushed(context)).await;
+        let flushed = connection.flushed().await;
         assert_eq!(flushed, Err(SendError::Closed));
-        let ready = std::future::poll_fn(|context| connection.poll_send_ready(context)).await;
+        let ready = connection.send_ready().await;
         assert_eq!(ready, Err(SendError::Closed));
         some_ticks(3).await;
         other_peer.write_all(b"hello").unwrap();
@@ -585,7 +614,40 @@ fn a_handler_may_send_to_and_close_other_connections() {
 }
 
 #[test]
-fn what_is_sent_before_a_connection_stands_waits_for_it() {
+fn finishing_the_sending_half_waits_for_the_connection() {
+    run(async {
+        let (address, kept) = silent_address();
+        let record = Record::default();
+        let socket = corewire_runtime::driver::net::connect_tcp(address, &Default::default()).unwrap();
+        let connection =
+            Connection::open_connecting(socket, options(|_| {}), Recorder::new(&record)).unwrap();
+        some_ticks(2).await;
+        connection.shutdown_write();
+        assert_eq!(connection.send(b"late"), Err(SendError::Closed));
+        some_ticks(2).await;
+        assert_eq!(record.log(), [""; 0], "the attempt goes on");
+        let local = connection.with_socket(|socket| socket.local_addr().unwrap().as_socket()).unwrap();
+        // Room in the backlog: the kernel's next attempt, after a second, is answered.
+        let peer = off_worker(move || {
+            loop {
+                let (socket, from) = kept[0].accept().unwrap();
+                if from.as_socket() == local {
+                    let mut end = Vec::new();
+                    (&socket).read_to_end(&mut end).unwrap();
+                    return (end.len(), socket);
+                }
+            }
+        })
+        .await;
+        record.wait_for("open").await;
+        assert_eq!(peer.0, 0, "nothing was sent but the end");
+        drop(peer);
+        assert_eq!(record.wait_for("closed").await, "closed: closed by the peer");
+    });
+}
+
+#[test]
+fn what_is_sent_before_a_connection_is_established_waits_for_it() {
     run(async {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

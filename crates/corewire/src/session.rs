@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, EncodeError, FrameHead, FrameKind, Prefix};
-use corewire_runtime::{CloseReason, Connection, SendError};
+use corewire_runtime::{CloseReason, Connection, SendError, Waiter};
 
 use crate::frame::Frame;
 
@@ -135,6 +135,7 @@ impl<C: Codec> SessionInner<C> {
         &self,
         head: impl FnOnce(&C) -> FrameHead,
         payload: &[u8],
+        waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), FrameSendError>> {
         let codec = &mut *self.codec.borrow_mut();
@@ -144,7 +145,7 @@ impl<C: Codec> SessionInner<C> {
             return Poll::Ready(Err(error.into()));
         }
         let parts = [prefix.as_slice(), payload, codec.suffix()];
-        match self.base.connection.poll_send(parts, context) {
+        match self.base.connection.poll_send(parts, waiter, context) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
             Poll::Pending => Poll::Pending,
@@ -287,15 +288,7 @@ impl Session {
     /// # Errors
     /// The session is over.
     pub async fn ready(&self) -> Result<(), SendError> {
-        std::future::poll_fn(|context| self.poll_ready(context)).await
-    }
-
-    /// As [`ready`](Self::ready).
-    ///
-    /// # Errors
-    /// The session is over.
-    pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
-        self.connection().poll_send_ready(context)
+        self.connection().send_ready().await
     }
 
     /// Waits until the kernel has taken all that was sent.
@@ -303,7 +296,7 @@ impl Session {
     /// # Errors
     /// The session is over.
     pub async fn flushed(&self) -> Result<(), SendError> {
-        std::future::poll_fn(|context| self.connection().poll_flushed(context)).await
+        self.connection().flushed().await
     }
 
     /// Bytes that wait to be sent.

@@ -1,7 +1,6 @@
 //! `corewire proxy tcp`: passes connections on over a path that takes its time and is cut.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -344,7 +343,7 @@ fn fate(args: &TcpProxyArgs, rng: &mut Rng) -> Option<CutAfter> {
 fn reset_after_flush(connection: Connection) {
     drop(spawn_local(async move {
         // A peer that does not take it is reset all the same.
-        let _ = timeout(RESET_WITHIN, poll_fn(|context| connection.poll_flushed(context))).await;
+        let _ = timeout(RESET_WITHIN, connection.flushed()).await;
         reset(&connection);
     }));
 }

@@ -1,6 +1,7 @@
 //! The handle on a connection.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,6 +13,8 @@ use corewire_driver::{Socket, Token};
 
 use super::options::ConnectionOptions;
 use super::reason::CloseReason;
+use super::state::PauseSet;
+use super::waiters::Waiter;
 use crate::error::SendError;
 use crate::memory::{Charge, MemoryKind};
 use crate::protocol::Protocol;
@@ -108,30 +111,63 @@ impl Connection {
     /// # Errors
     /// The connection is closed; nothing was taken.
     #[inline]
-    pub fn poll_send(&self, parts: [&[u8]; 3], context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+    pub fn poll_send(
+        &self,
+        parts: [&[u8]; 3],
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
         carried!(self, carried => carried.poll_send(parts, context));
-        self.core.poll_send(self.token, parts, context)
+        self.core.poll_send(self.token, parts, waiter, context)
     }
 
     /// Ready when the queue is below its high-water mark. Wakes the task when it has fallen to the low-water mark.
     ///
     /// A task that sends without end is made to wait once in a while even so, so that others get their turn.
     ///
+    /// `waiter` belongs to the future that waits: dropped with it, it takes the waker back.
+    ///
     /// # Errors
     /// The connection is closed.
     #[inline]
-    pub fn poll_send_ready(&self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+    pub fn poll_send_ready(
+        &self,
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
         carried!(self, carried => carried.poll_send_ready(context));
-        self.core.poll_send_ready(self.token, context)
+        self.core.poll_send_ready(self.token, waiter, context)
+    }
+
+    /// Waits until [`poll_send_ready`](Self::poll_send_ready) is.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn send_ready(&self) -> Result<(), SendError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|context| self.poll_send_ready(&mut waiter, context)).await
     }
 
     /// Ready when the kernel has taken all that was queued.
     ///
     /// # Errors
     /// The connection is closed.
-    pub fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+    pub fn poll_flushed(
+        &self,
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
         carried!(self, carried => carried.poll_flushed(context));
-        self.core.poll_flushed(self.token, context)
+        self.core.poll_flushed(self.token, waiter, context)
+    }
+
+    /// Waits until the kernel has taken all that was queued.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub async fn flushed(&self) -> Result<(), SendError> {
+        let mut waiter = Waiter::new();
+        poll_fn(|context| self.poll_flushed(&mut waiter, context)).await
     }
 
     /// Bytes queued to send.
@@ -171,7 +207,8 @@ impl Connection {
         self.core.abort(self.token, reason);
     }
 
-    /// Tells the peer, once what is queued has been sent, that nothing more follows; receiving goes on.
+    /// Tells the peer, once what is queued has been sent, that nothing more follows; receiving goes on. While the
+    /// connection is being established this waits for it.
     pub fn shutdown_write(&self) {
         carried!(self, carried => carried.shutdown_write());
         self.core.shutdown_write(self.token);
@@ -180,16 +217,16 @@ impl Connection {
     /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back by its full window.
     pub fn pause_receive(&self) {
         carried!(self, carried => carried.set_paused(true));
-        self.core.set_paused(self.token, |conn| conn.paused_by_user = true);
+        self.core.pause(self.token, PauseSet::USER);
     }
 
     /// Receives again.
     pub fn resume_receive(&self) {
         carried!(self, carried => carried.set_paused(false));
-        self.core.set_paused(self.token, |conn| conn.paused_by_user = false);
+        self.core.resume(self.token, PauseSet::USER);
     }
 
-    /// Calls [`Protocol::on_timer`] after `delay`; `None` calls it off. There is one timer a connection.
+    /// Calls [`Protocol::on_timer`] after `delay`; `None` cancels it. There is one timer a connection.
     pub fn set_timer(&self, delay: Option<Duration>) {
         carried!(self, carried => carried.set_timer(delay));
         self.core.set_protocol_timer(self.token, delay);
@@ -198,19 +235,25 @@ impl Connection {
     /// The connection has neither ended nor been told to.
     pub fn is_open(&self) -> bool {
         carried!(self, carried => carried.is_open());
-        self.core.with_conn(self.token, |conn| conn.closing.is_none()).unwrap_or(false)
+        self.core.with_conn(self.token, |conn| conn.state.is_active()).unwrap_or(false)
     }
 
-    /// Looks at the socket, for its addresses and options. `None` when the connection is gone.
+    /// Looks at the socket, for its addresses and options. `None` when the connection is gone. The closure may use
+    /// the connection.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
         carried!(self, carried => carried.with_socket(look));
+        self.core.lend_socket(self.token, look)
+    }
+
+    /// The same for code of this crate.
+    pub(crate) fn look_at_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
         self.core.with_socket(self.token, look)
     }
 
     /// The peer's address; `None` on Unix-domain sockets and when the connection is gone.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         carried!(self, carried => carried.peer_addr());
-        self.with_socket(|socket| socket.peer_addr().ok()?.as_socket()).flatten()
+        self.look_at_socket(|socket| socket.peer_addr().ok()?.as_socket()).flatten()
     }
 
     /// What is sent goes in datagrams, one for each send, and may be lost.

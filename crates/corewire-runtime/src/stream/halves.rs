@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::Ends;
 use super::inbox::Inbox;
-use crate::conn::Connection;
+use crate::conn::{Connection, Waiter};
 
 /// The most that one write takes: what is larger is taken in steps, so that a slow peer holds the writer back.
 const WRITE_MAX: usize = 256 * 1024;
@@ -76,13 +76,20 @@ impl ReadHalf {
 /// The writing half of a [`Stream`](super::Stream). Dropping it half-closes the connection.
 #[derive(Debug)]
 pub struct WriteHalf {
+    writer: Writer,
+    /// Of the task that polls it by a trait; futures have one of their own.
+    waiter: Waiter,
+}
+
+#[derive(Debug)]
+struct Writer {
     ends: Rc<Ends>,
     inbox: Rc<Inbox>,
 }
 
 impl WriteHalf {
     pub(super) const fn new(ends: Rc<Ends>, inbox: Rc<Inbox>) -> Self {
-        Self { ends, inbox }
+        Self { writer: Writer { ends, inbox }, waiter: Waiter::new() }
     }
 
     /// See [`Stream::write`](super::Stream::write).
@@ -90,7 +97,8 @@ impl WriteHalf {
     /// # Errors
     /// The connection is closed.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        poll_fn(|context| self.poll_write_slice(context, bytes)).await
+        let mut waiter = Waiter::new();
+        poll_fn(|context| self.writer.poll_write(&mut waiter, context, bytes)).await
     }
 
     /// See [`Stream::write_vectored`](super::Stream::write_vectored).
@@ -98,7 +106,8 @@ impl WriteHalf {
     /// # Errors
     /// The connection is closed.
     pub async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        poll_fn(|context| self.poll_write_slices(context, slices)).await
+        let mut waiter = Waiter::new();
+        poll_fn(|context| self.writer.poll_write_vectored(&mut waiter, context, slices)).await
     }
 
     /// See [`Stream::write_all`](super::Stream::write_all).
@@ -118,8 +127,12 @@ impl WriteHalf {
     /// # Errors
     /// The connection is closed.
     pub async fn send_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
-        poll_fn(|context| self.poll_room(context)).await?;
-        self.ends.connection.send_bytes(bytes).map_err(|_| self.inbox.error())
+        let Writer { ends, inbox } = &self.writer;
+        let sent = match ends.connection.send_ready().await {
+            Ok(()) => ends.connection.send_bytes(bytes),
+            Err(error) => Err(error),
+        };
+        sent.map_err(|_| inbox.error())
     }
 
     /// See [`Stream::flush`](super::Stream::flush).
@@ -127,7 +140,8 @@ impl WriteHalf {
     /// # Errors
     /// The connection is lost.
     pub async fn flush(&mut self) -> io::Result<()> {
-        poll_fn(|context| self.poll_flushed(context)).await
+        let flushed = self.writer.ends.connection.flushed().await;
+        flushed.map_err(|_| self.writer.inbox.error())
     }
 
     /// See [`Stream::shutdown`](super::Stream::shutdown).
@@ -140,30 +154,61 @@ impl WriteHalf {
     }
 
     pub(super) fn begin_shutdown(&self) {
-        self.ends.connection.shutdown_write();
-    }
-
-    fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.ends.connection.poll_send_ready(context).map_err(|_| self.inbox.error())
+        self.writer.ends.connection.shutdown_write();
     }
 
     pub(super) fn poll_write_slice(
-        &self,
+        &mut self,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_room(context))?;
+        self.writer.poll_write(&mut self.waiter, context, bytes)
+    }
+
+    pub(super) fn poll_write_slices(
+        &mut self,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.writer.poll_write_vectored(&mut self.waiter, context, slices)
+    }
+
+    pub(super) fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { writer, waiter } = self;
+        writer.ends.connection.poll_flushed(waiter, context).map_err(|_| writer.inbox.error())
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        self.begin_shutdown();
+    }
+}
+
+impl Writer {
+    fn poll_room(&self, waiter: &mut Waiter, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.ends.connection.poll_send_ready(waiter, context).map_err(|_| self.inbox.error())
+    }
+
+    fn poll_write(
+        &self,
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_room(waiter, context))?;
         let step = &bytes[..bytes.len().min(WRITE_MAX)];
         let sent = self.ends.connection.send(step).map(|()| step.len());
         Poll::Ready(sent.map_err(|_| self.inbox.error()))
     }
 
-    pub(super) fn poll_write_slices(
+    fn poll_write_vectored(
         &self,
+        waiter: &mut Waiter,
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_room(context))?;
+        ready!(self.poll_room(waiter, context))?;
         let mut written = 0;
         for slice in slices {
             let step = &slice[..slice.len().min(WRITE_MAX - written)];
@@ -177,15 +222,5 @@ impl WriteHalf {
             }
         }
         Poll::Ready(Ok(written))
-    }
-
-    pub(super) fn poll_flushed(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.ends.connection.poll_flushed(context).map_err(|_| self.inbox.error())
-    }
-}
-
-impl Drop for WriteHalf {
-    fn drop(&mut self) {
-        self.begin_shutdown();
     }
 }

@@ -103,7 +103,7 @@ impl Stream<Tcp> {
         &self,
         ask: impl FnOnce(&Socket) -> io::Result<socket2::SockAddr>,
     ) -> io::Result<SocketAddr> {
-        let address = self.connection().with_socket(ask).ok_or(io::ErrorKind::NotConnected)??;
+        let address = self.connection().look_at_socket(ask).ok_or(io::ErrorKind::NotConnected)??;
         address.as_socket().ok_or_else(|| io::Error::other("the socket has no internet address"))
     }
 }
@@ -239,7 +239,7 @@ impl<K> Stream<K> {
 
     /// Closes at once and tells the peer by a reset; what is queued is dropped.
     pub fn abort(self) {
-        self.connection().with_socket(|socket| {
+        self.connection().look_at_socket(|socket| {
             // Without the option the close is an ordinary one: nothing to do about it.
             let _ = socket.set_linger(Some(Duration::ZERO));
         });

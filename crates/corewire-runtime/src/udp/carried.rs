@@ -81,7 +81,7 @@ pub struct Carried {
     place: usize,
     closing: RefCell<Option<CloseReason>>,
     is_closing: Cell<bool>,
-    is_doomed: Cell<bool>,
+    is_closed: Cell<bool>,
     is_paused: Cell<bool>,
     last_active: Cell<u64>,
     /// A tick, and the bytes sent in it.
@@ -121,7 +121,7 @@ impl Carried {
             place: entry.key(),
             closing: RefCell::default(),
             is_closing: Cell::new(false),
-            is_doomed: Cell::new(false),
+            is_closed: Cell::new(false),
             is_paused: Cell::new(false),
             last_active: Cell::new(core.now_ms()),
             burst: Cell::default(),
@@ -145,7 +145,7 @@ impl Carried {
         Connection { core: self.core.clone(), token, carried: self.this.upgrade() }
     }
 
-    /// The connection stands.
+    /// The connection is established.
     pub fn opened(&self) {
         self.call(|protocol, connection| protocol.on_open(connection));
     }
@@ -199,7 +199,7 @@ impl Carried {
 
     /// A close that was begun is done.
     pub fn finish(&self) {
-        self.doom(CloseReason::Local);
+        self.close_now(CloseReason::Local);
     }
 
     /// What carries it.
@@ -214,7 +214,7 @@ impl Carried {
         self.protocol.replace(Some(protocol));
         if let Err(message) = outcome {
             self.core.note_panic(&message);
-            self.doom(CloseReason::HandlerPanicked(message));
+            self.close_now(CloseReason::HandlerPanicked(message));
         }
     }
 
@@ -234,14 +234,14 @@ impl Carried {
                 self.close_timer.set(None);
                 let (unsent, timeout) = (self.carrier.queued(), self.options.close_timeout);
                 self.closing.replace(Some(CloseReason::CloseTimeout { unsent, timeout }));
-                self.list_doomed();
+                self.list_closed();
             }
             CarriedTimer::Idle => {
                 self.idle_timer.set(None);
                 let Some(timeout) = self.options.idle_timeout else { return };
                 let idle = Duration::from_millis(self.core.now_ms() - self.last_active.get());
                 if idle >= timeout {
-                    return self.doom(CloseReason::IdleTimeout(timeout));
+                    return self.close_now(CloseReason::IdleTimeout(timeout));
                 }
                 self.idle_timer.set(Some(self.arm(timeout - idle, CarriedTimer::Idle)));
             }
@@ -289,7 +289,7 @@ impl Carried {
         if self.carrier.queued() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if self.is_doomed.get() {
+        if self.is_closed.get() {
             return Poll::Ready(Err(SendError::Closed));
         }
         if !self.carrier.is_datagram() || self.carrier.port().is_blocked() {
@@ -318,7 +318,7 @@ impl Carried {
         }
         self.closing.replace(Some(reason));
         if self.carrier.begin_close() {
-            return self.list_doomed();
+            return self.list_closed();
         }
         self.close_timer.set(Some(self.arm(self.options.close_timeout, CarriedTimer::Close)));
     }
@@ -331,18 +331,18 @@ impl Carried {
 
     /// Ends it at once.
     pub fn abort(&self, reason: CloseReason) {
-        self.doom(reason);
+        self.close_now(reason);
     }
 
-    fn doom(&self, reason: CloseReason) {
+    fn close_now(&self, reason: CloseReason) {
         self.is_closing.set(true);
         self.closing.borrow_mut().get_or_insert(reason);
-        self.list_doomed();
+        self.list_closed();
     }
 
-    fn list_doomed(&self) {
-        if !self.is_doomed.replace(true) {
-            self.core.udp.doomed.borrow_mut().extend(self.this.upgrade());
+    fn list_closed(&self) {
+        if !self.is_closed.replace(true) {
+            self.core.udp.closed.borrow_mut().extend(self.this.upgrade());
         }
     }
 
@@ -380,7 +380,7 @@ impl Carried {
     }
 
     /// Tells the end. No handler is running now.
-    pub(crate) fn bury(&self) {
+    pub(crate) fn reap(&self) {
         for timer in [&self.idle_timer, &self.close_timer, &self.protocol_timer] {
             if let Some(key) = timer.take() {
                 self.core.cancel_timer(key);

@@ -11,6 +11,7 @@ use corewire_driver::{Socket, Token};
 
 use super::carried::Carried;
 use super::port::{UdpPort, UdpProtocol};
+use crate::conn::{WaiterKey, Waiters};
 use crate::panic::guarded;
 use crate::stats::Counters;
 use crate::timer_wheel::TimerKey;
@@ -19,7 +20,7 @@ use crate::worker::{Core, TimerAction};
 /// Batches that one socket receives before the others have their turn.
 const BATCHES_IN_A_ROW: usize = 4;
 /// Bytes queued at which they leave at once, while they are in cache.
-const FLUSH_AT: usize = 128 * 1024;
+const FLUSH_BYTES: usize = 128 * 1024;
 
 /// The datagram side of a worker. Everything is behind a cell of its own, and no cell is held while user code runs.
 #[derive(Default)]
@@ -34,7 +35,7 @@ pub(crate) struct UdpPart {
     again: RefCell<Vec<Token>>,
     /// Where sockets with a protocol receive; one for all, so that it stays in cache.
     batch: RefCell<Option<RecvBatch>>,
-    pub(super) doomed: RefCell<Vec<Rc<Carried>>>,
+    pub(super) closed: RefCell<Vec<Rc<Carried>>>,
     pub(super) carried: RefCell<slab::Slab<std::rc::Weak<Carried>>>,
 }
 
@@ -58,7 +59,7 @@ pub(super) enum Use {
     /// A protocol; absent while it is being called.
     Push(Option<Box<dyn UdpProtocol>>),
     /// Tasks that wait to receive, and to send.
-    Pull { readers: Vec<Waker>, writers: Vec<Waker> },
+    Pull { readers: Waiters, writers: Waiters },
 }
 
 impl UdpPart {
@@ -82,18 +83,24 @@ impl UdpPart {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.dirty.borrow().is_empty() || !self.doomed.borrow().is_empty()
+        !self.dirty.borrow().is_empty() || !self.closed.borrow().is_empty()
     }
 
-    /// Remembers a task that waits to receive or to send.
-    pub(super) fn wait(&self, token: Token, to_send: bool, waker: &Waker) {
-        self.with(token, |sock| {
-            let Use::Pull { readers, writers } = &mut sock.kind else { return };
-            let waiting = if to_send { writers } else { readers };
-            if !waiting.iter().any(|other| other.will_wake(waker)) {
-                waiting.push(waker.clone());
-            }
-        });
+    /// Looks at those who wait to receive, or to send.
+    pub(super) fn with_waiters<R>(
+        &self,
+        token: Token,
+        to_send: bool,
+        look: impl FnOnce(&mut Waiters) -> R,
+    ) -> Option<R> {
+        self.with(token, |sock| match &mut sock.kind {
+            Use::Pull { readers, writers } => Some(look(if to_send { writers } else { readers })),
+            Use::Push(_) => None,
+        })?
+    }
+
+    pub(crate) fn remove_waiter(&self, token: Token, to_send: bool, key: WaiterKey) -> Option<Waker> {
+        self.with_waiters(token, to_send, |waiters| waiters.remove(key))?
     }
 }
 
@@ -146,20 +153,18 @@ impl Core {
     }
 
     pub(crate) fn udp_readable(self: &Rc<Self>, token: Token) {
-        let readers = self.udp.with(token, |sock| match &mut sock.kind {
-            Use::Pull { readers, .. } => Some(std::mem::take(readers)),
-            // It has had its share of this tick, and is told again in the next.
-            Use::Push(_) if sock.reads_again => Some(Vec::new()),
-            Use::Push(_) => None,
-        });
-        match readers {
-            None => {}
-            Some(Some(readers)) => readers.into_iter().for_each(Waker::wake),
-            Some(None) => {
-                let mut batch = self.udp.batch.take().unwrap_or_default();
-                self.receive_udp(token, &mut batch);
-                self.udp.batch.replace(Some(batch));
+        let is_push = self.udp.with(token, |sock| match &mut sock.kind {
+            Use::Pull { readers, .. } => {
+                readers.take_into(&mut self.woken.borrow_mut());
+                false
             }
+            // One that has used its quota is told again in the next tick.
+            Use::Push(_) => !sock.reads_again,
+        });
+        if is_push == Some(true) {
+            let mut batch = self.udp.batch.take().unwrap_or_default();
+            self.receive_udp(token, &mut batch);
+            self.udp.batch.replace(Some(batch));
         }
     }
 
@@ -214,17 +219,15 @@ impl Core {
     }
 
     pub(crate) fn udp_writable(self: &Rc<Self>, token: Token) {
-        let writers = self.udp.with(token, |sock| {
+        self.udp.with(token, |sock| {
             sock.blocked = false;
             if !sock.out.is_empty() {
                 self.udp.list(sock);
             }
-            match &mut sock.kind {
-                Use::Pull { writers, .. } => std::mem::take(writers),
-                Use::Push(_) => Vec::new(),
+            if let Use::Pull { writers, .. } = &mut sock.kind {
+                writers.take_into(&mut self.woken.borrow_mut());
             }
         });
-        writers.into_iter().flatten().for_each(Waker::wake);
     }
 
     pub(crate) fn udp_timer(self: &Rc<Self>, token: Token) {
@@ -254,7 +257,7 @@ impl Core {
             }
             push(&mut sock.out)?;
             self.udp.list(sock);
-            if sock.out.queued() >= FLUSH_AT && !sock.blocked {
+            if sock.out.queued() >= FLUSH_BYTES && !sock.blocked {
                 self.flush_sock(sock);
             }
             Ok(())
@@ -351,30 +354,30 @@ impl Core {
             Counters::add(&self.counters.datagrams_refused, lost as u64);
         }
         match sock.kind {
-            Use::Push(protocol) => {
-                if let Err(message) = guarded(|| drop(protocol)) {
-                    self.note_panic(&message);
-                }
+            Use::Push(protocol) => self.guard(|| drop(protocol)),
+            Use::Pull { mut readers, mut writers } => {
+                let woken = &mut *self.woken.borrow_mut();
+                readers.take_into(woken);
+                writers.take_into(woken);
             }
-            Use::Pull { readers, writers } => readers.into_iter().chain(writers).for_each(Waker::wake),
         }
     }
 
     /// Ends the connections without a socket of their own that are to end.
-    pub(crate) fn bury_udp(self: &Rc<Self>) {
-        while let Some(carried) = { self.udp.doomed.borrow_mut().pop() } {
-            carried.bury();
+    pub(crate) fn reap_udp(self: &Rc<Self>) {
+        while let Some(carried) = { self.udp.closed.borrow_mut().pop() } {
+            carried.reap();
         }
     }
 
     /// The worker ends, and all datagram sockets with it.
-    pub(crate) fn end_udp(self: &Rc<Self>) {
+    pub(crate) fn close_all_udp(self: &Rc<Self>) {
         let carried: Vec<_> =
             self.udp.carried.borrow().iter().filter_map(|(_, carried)| carried.upgrade()).collect();
         carried.into_iter().for_each(|carried| carried.abort(crate::CloseReason::Shutdown));
-        self.bury_udp();
+        self.reap_udp();
         let tokens: Vec<_> = self.udp.sockets.borrow().iter().flatten().map(|sock| sock.token).collect();
         tokens.into_iter().for_each(|token| self.end_sock(token));
-        self.bury_udp();
+        self.reap_udp();
     }
 }

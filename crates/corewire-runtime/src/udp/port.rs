@@ -237,12 +237,12 @@ impl UdpPort {
 
     /// Looks at the socket, for its addresses and options. `None` when it is closed.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
-        self.core.with_socket(self.token, look)
+        self.core.lend_socket(self.token, look)
     }
 
     /// The address of this end. `None` when it is closed.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.with_socket(|socket| socket.local_addr().ok()?.as_socket()).flatten()
+        self.core.with_socket(self.token, |socket| socket.local_addr().ok()?.as_socket()).flatten()
     }
 
     /// Datagrams dropped so far because the receive buffer was full, as far as the kernel has told.

@@ -15,6 +15,7 @@ use corewire_driver::udp::{
 use corewire_driver::{Socket, Token};
 
 use super::part::Use;
+use crate::conn::{Waiter, Waiters, WaitsFor};
 use crate::worker::Core;
 
 /// A datagram socket that is received from and sent on by tasks of its worker.
@@ -114,7 +115,7 @@ impl UdpSocket {
     /// Outside a worker.
     pub fn from_socket(socket: Socket) -> io::Result<Self> {
         let core = Core::current_or_panic("UdpSocket");
-        let kind = Use::Pull { readers: Vec::new(), writers: Vec::new() };
+        let kind = Use::Pull { readers: Waiters::default(), writers: Waiters::default() };
         let token = core.add_udp(socket, &UdpOptions::default(), kind)?;
         let inbox = RefCell::new(Inbox { batch: RecvBatch::new(), next: Cursor::default() });
         Ok(Self { core, token, inbox, turn: Cell::default() })
@@ -126,7 +127,7 @@ impl UdpSocket {
     /// # Errors
     /// The address is of another family, or there is no route to it.
     pub fn connect(&self, peer: SocketAddr) -> Result<(), UdpError> {
-        self.with_socket(|socket| socket.connect(&peer.into()))?
+        self.look_at(|socket| socket.connect(&peer.into()))?
             .map_err(|error| UdpError::from_io(error, 0, Some(peer)))
     }
 
@@ -152,7 +153,7 @@ impl UdpSocket {
             return Err(UdpError::TooLong { len: payload.len(), max });
         }
         self.attempt(true, || {
-            self.with_socket(|socket| {
+            self.look_at(|socket| {
                 let sent = match to {
                     Some(to) => socket.send_to(payload, &to.into()),
                     None => socket.send(payload),
@@ -170,7 +171,7 @@ impl UdpSocket {
     pub async fn send_batch(&self, batch: &mut SendBatch) -> Result<usize, UdpError> {
         let mut sent = 0;
         self.attempt(true, || {
-            let flushed = self.with_socket(|socket| batch.flush(socket))?;
+            let flushed = self.look_at(|socket| batch.flush(socket))?;
             self.core.count_sent(&flushed);
             sent += flushed.datagrams;
             match flushed.error {
@@ -264,7 +265,7 @@ impl UdpSocket {
             return Ok(take(&datagram));
         }
         *next = Cursor::default();
-        self.with_socket(|socket| batch.recv(socket))??;
+        self.look_at(|socket| batch.recv(socket))??;
         crate::stats::Counters::add(&self.core.counters.receives, 1);
         match batch.next_at(next) {
             Some(datagram) => Ok(take(&datagram)),
@@ -278,13 +279,14 @@ impl UdpSocket {
         to_send: bool,
         mut attempt: impl FnMut() -> Result<R, UdpError>,
     ) -> Result<R, UdpError> {
+        let mut waiter = Waiter::new();
         poll_fn(|context| {
             if !self.has_turn(context) {
                 return Poll::Pending;
             }
             match attempt() {
                 Err(UdpError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.core.udp.wait(self.token, to_send, context.waker());
+                    self.wait(to_send, &mut waiter, context);
                     if to_send && let Err(error) = self.core.driver.borrow_mut().want_writable(self.token) {
                         return Poll::Ready(Err(UdpError::Io(error)));
                     }
@@ -294,6 +296,13 @@ impl UdpSocket {
             }
         })
         .await
+    }
+
+    fn wait(&self, to_send: bool, waiter: &mut Waiter, context: &Context<'_>) {
+        let of = if to_send { WaitsFor::DatagramRoom(self.token) } else { WaitsFor::Datagrams(self.token) };
+        self.core.udp.with_waiters(self.token, to_send, |waiters| {
+            waiter.wait(self.core.id(), of, waiters, context.waker());
+        });
     }
 
     fn has_turn(&self, context: &Context<'_>) -> bool {
@@ -312,6 +321,11 @@ impl UdpSocket {
     /// # Errors
     /// The worker has stopped, and the socket is closed.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Result<R, UdpError> {
+        self.core.lend_socket(self.token, look).ok_or(UdpError::Closed)
+    }
+
+    /// The same for code of this crate.
+    pub(super) fn look_at<R>(&self, look: impl FnOnce(&Socket) -> R) -> Result<R, UdpError> {
         self.core.with_socket(self.token, look).ok_or(UdpError::Closed)
     }
 
@@ -326,7 +340,7 @@ impl UdpSocket {
     /// # Errors
     /// The socket is closed.
     pub fn buffer_sizes(&self) -> Result<BufferSizes, UdpError> {
-        self.with_socket(buffer_sizes)?.map_err(UdpError::Io)
+        self.look_at(buffer_sizes)?.map_err(UdpError::Io)
     }
 }
 

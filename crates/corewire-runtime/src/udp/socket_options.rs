@@ -118,7 +118,7 @@ impl UdpSocket {
     }
 
     fn option<R>(&self, call: impl FnOnce(&Socket) -> io::Result<R>) -> Result<R, UdpError> {
-        self.with_socket(call)?.map_err(UdpError::Io)
+        self.look_at(call)?.map_err(UdpError::Io)
     }
 }
 

@@ -6,17 +6,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire_driver::{Socket, Token};
+use corewire_driver::{Driver, Socket, Token};
 
 use super::{AcceptFn, Core, TimerAction};
-use crate::conn::{CloseReason, Conn, Connection, ConnectionOptions};
+use crate::conn::{
+    Backlog, CloseReason, Conn, Connection, ConnectionOptions, PauseSet, State, WaiterKey, WaitsFor,
+    WriteState,
+};
 use crate::listen::AfterAccept;
 use crate::panic::guarded;
 use crate::protocol::Protocol;
 use crate::stats::Counters;
 
-/// How long a listener rests after it could not accept.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long a listener waits after it could not accept.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 impl Core {
     pub(crate) fn open(
@@ -65,7 +68,14 @@ impl Core {
         conn.protocol = Some(protocol);
         if let Err(message) = outcome {
             self.note_panic(&message);
-            self.doom(conn, CloseReason::HandlerPanicked(message));
+            self.close_now(conn, CloseReason::HandlerPanicked(message));
+        }
+    }
+
+    /// Runs code of others; a panic is counted and told, and nothing else comes of it.
+    pub(crate) fn guard(&self, call: impl FnOnce()) {
+        if let Err(message) = guarded(call) {
+            self.note_panic(&message);
         }
     }
 
@@ -79,8 +89,11 @@ impl Core {
         Counters::add(&self.counters.receives, 1);
         Counters::add(&self.counters.received_bytes, data.len() as u64);
         let taken = self.with_conn(token, |conn| {
+            if !conn.state.is_active() {
+                return None;
+            }
             conn.last_active = self.now_ms();
-            if conn.closing.is_some() { None } else { conn.protocol.take() }
+            conn.protocol.take()
         });
         if let Some(Some(protocol)) = taken {
             self.call_taken(token, protocol, |protocol, connection| protocol.on_received(connection, data));
@@ -88,11 +101,11 @@ impl Core {
     }
 
     pub(crate) fn read_closed(self: &Rc<Self>, token: Token) {
-        let open = self.with_conn(token, |conn| {
-            conn.read_ended = true;
-            conn.closing.is_none()
+        let active = self.with_conn(token, |conn| {
+            conn.state.note_read_ended();
+            conn.state.is_active()
         });
-        match open {
+        match active {
             Some(true) => self.call(token, |protocol, connection| protocol.on_read_closed(connection)),
             Some(false) => {}
             None => self.end_linger(token),
@@ -100,21 +113,23 @@ impl Core {
     }
 
     pub(crate) fn connected(self: &Rc<Self>, token: Token) {
-        let open = self.with_conn(token, |conn| {
-            conn.connecting = false;
+        let established = self.with_conn(token, |conn| {
+            let State::Connecting { finish_write } = conn.state else { return false };
+            let write = if finish_write { WriteState::Finishing } else { WriteState::Open };
+            conn.state = State::Open { write, read_ended: false };
             conn.last_active = self.now_ms();
-            conn.closing.is_none()
+            true
         });
-        if open == Some(true) {
+        if established == Some(true) {
             Counters::add(&self.counters.connected, 1);
             self.call(token, |protocol, connection| protocol.on_open(connection));
         }
-        // What was queued before the connection stood.
+        // What was queued, or asked for, before the connection was established.
         self.writable(token);
     }
 
     pub(crate) fn failed(&self, token: Token, error: io::Error) {
-        if self.with_conn(token, |conn| self.doom(conn, CloseReason::Io(error))).is_none() {
+        if self.with_conn(token, |conn| self.close_now(conn, CloseReason::Io(error))).is_none() {
             self.end_linger(token);
         }
     }
@@ -126,8 +141,16 @@ impl Core {
         // Those that drain again meanwhile wait for the next tick, after the others.
         let mut drained = std::mem::take(&mut *self.drained.borrow_mut());
         for token in drained.drain(..) {
-            self.with_conn(token, |conn| conn.drained = false);
-            self.call(token, |protocol, connection| protocol.on_drained(connection));
+            let is_due = self.with_conn(token, |conn| {
+                let is_due = conn.backlog == Backlog::Drained;
+                if is_due {
+                    conn.backlog = Backlog::Below;
+                }
+                is_due
+            });
+            if is_due == Some(true) {
+                self.call(token, |protocol, connection| protocol.on_drained(connection));
+            }
         }
         let mut list = self.drained.borrow_mut();
         if list.is_empty() {
@@ -136,18 +159,27 @@ impl Core {
     }
 
     pub(crate) fn call_timer(self: &Rc<Self>, token: Token) {
-        let open = self.with_conn(token, |conn| {
+        let active = self.with_conn(token, |conn| {
             conn.protocol_timer = None;
-            conn.closing.is_none()
+            conn.state.is_active()
         });
-        if open == Some(true) {
+        if active == Some(true) {
             self.call(token, |protocol, connection| protocol.on_timer(connection));
         }
     }
 
     pub(crate) fn call_shutdown(self: &Rc<Self>, token: Token) {
-        if self.with_conn(token, |conn| conn.closing.is_none()) == Some(true) {
+        if self.with_conn(token, |conn| conn.state.is_active()) == Some(true) {
             self.call(token, |protocol, connection| protocol.on_shutdown(connection));
+        }
+    }
+
+    /// A future that waited for room is gone.
+    pub(crate) fn remove_waiter(&self, of: WaitsFor, key: WaiterKey) -> Option<std::task::Waker> {
+        match of {
+            WaitsFor::Connection(token) => self.with_conn(token, |conn| conn.waiters.remove(key)).flatten(),
+            WaitsFor::Datagrams(token) => self.udp.remove_waiter(token, false, key),
+            WaitsFor::DatagramRoom(token) => self.udp.remove_waiter(token, true, key),
         }
     }
 
@@ -160,125 +192,122 @@ impl Core {
         });
     }
 
-    pub(crate) fn set_paused(&self, token: Token, change: impl FnOnce(&mut Conn)) {
-        let paused = self.with_conn(token, |conn| {
-            change(conn);
-            conn.paused_by_user || conn.paused_by_backlog
-        });
-        let mut driver = self.driver.borrow_mut();
-        match paused {
-            Some(true) => driver.pause_receive(token),
-            Some(false) => driver.resume_receive(token),
-            None => {}
-        }
+    pub(crate) fn pause(&self, token: Token, why: PauseSet) {
+        self.with_conn(token, |conn| conn.pause(why, &mut self.driver.borrow_mut()));
+    }
+
+    pub(crate) fn resume(&self, token: Token, why: PauseSet) {
+        self.with_conn(token, |conn| conn.resume(why, &mut self.driver.borrow_mut()));
     }
 
     pub(crate) fn check_idle(&self, token: Token) {
         self.with_conn(token, |conn| {
+            conn.idle_timer = None;
             let Some(timeout) = conn.options.idle_timeout else { return };
-            if conn.closing.is_some() {
+            if !conn.state.is_active() {
                 // The close timeout rules now.
-                conn.idle_timer = None;
                 return;
             }
             let idle = Duration::from_millis(self.now_ms() - conn.last_active);
             if idle >= timeout {
-                conn.idle_timer = None;
-                return self.doom(conn, CloseReason::IdleTimeout(timeout));
+                return self.close_now(conn, CloseReason::IdleTimeout(timeout));
             }
             conn.idle_timer = Some(self.add_timer(timeout - idle, TimerAction::Idle(token)));
         });
     }
 
     pub(crate) fn shutdown_write(&self, token: Token) {
-        self.with_conn(token, |conn| {
-            if conn.shut_write || conn.closing.is_some() {
-                return;
+        self.with_conn(token, |conn| match &mut conn.state {
+            State::Connecting { finish_write } => *finish_write = true,
+            State::Open { write: write @ WriteState::Open, .. } => {
+                *write = WriteState::Finishing;
+                if conn.out.is_empty() {
+                    finish_write(conn, &self.driver.borrow());
+                }
             }
-            conn.shut_write = true;
-            if conn.out.is_empty() {
-                self.with_socket(token, |socket| {
-                    // It fails only if the connection is gone, which the receiving side reports.
-                    let _ = socket.shutdown(std::net::Shutdown::Write);
-                });
-            }
+            _ => {}
         });
     }
 
     pub(crate) fn begin_close(&self, token: Token, reason: CloseReason) {
-        self.with_conn(token, |conn| {
-            if conn.closing.is_some() {
-                return;
+        self.with_conn(token, |conn| match conn.state {
+            State::Connecting { .. } => self.close_now(conn, reason),
+            State::Open { read_ended, .. } if conn.out.is_empty() => {
+                self.enter_closed(conn, reason, !read_ended);
             }
-            if conn.connecting {
-                return self.doom(conn, reason);
+            State::Open { read_ended, .. } => {
+                self.driver.borrow_mut().pause_receive(token);
+                let timer = self.add_timer(conn.options.close_timeout, TimerAction::CloseTimeout(token));
+                conn.last_active = self.now_ms();
+                conn.state = State::Draining { reason, timer, read_ended };
             }
-            (conn.closing, conn.orderly) = (Some(reason), true);
-            if conn.out.is_empty() {
-                return self.list_doomed(conn);
-            }
-            self.driver.borrow_mut().pause_receive(token);
-            let timeout = conn.options.close_timeout;
-            conn.close_timer = Some(self.add_timer(timeout, TimerAction::CloseTimeout(token)));
+            State::Draining { .. } | State::Closed { .. } => {}
         });
     }
 
+    /// The peer of a draining connection has had its time; it gets more as long as it takes bytes.
     pub(crate) fn close_timed_out(&self, token: Token) {
         self.with_conn(token, |conn| {
-            conn.close_timer = None;
-            if conn.doomed {
+            let State::Draining { timer, .. } = &mut conn.state else { return };
+            let timeout = conn.options.close_timeout;
+            let idle = Duration::from_millis(self.now_ms() - conn.last_active);
+            if idle < timeout {
+                *timer = self.add_timer(timeout - idle, TimerAction::CloseTimeout(token));
                 return;
             }
-            let (unsent, timeout) = (conn.out.len(), conn.options.close_timeout);
-            (conn.closing, conn.orderly) = (Some(CloseReason::CloseTimeout { unsent, timeout }), false);
-            self.list_doomed(conn);
+            let reason = CloseReason::CloseTimeout { unsent: conn.out.len(), timeout };
+            self.enter_closed(conn, reason, false);
         });
     }
 
     pub(crate) fn abort(&self, token: Token, reason: CloseReason) {
-        self.with_conn(token, |conn| self.doom(conn, reason));
+        self.with_conn(token, |conn| self.close_now(conn, reason));
     }
 
     /// Ends a connection without waiting for its queue. The first reason given stands, unless it was that of a close
     /// that promised to send what is queued and is now cut short.
-    pub(crate) fn doom(&self, conn: &mut Conn, reason: CloseReason) {
-        if conn.closing.is_none() || (!conn.doomed && !conn.out.is_empty()) {
-            conn.closing = Some(reason);
-        }
-        conn.orderly = false;
-        self.list_doomed(conn);
-    }
-
-    pub(crate) fn list_doomed(&self, conn: &mut Conn) {
-        if !conn.doomed {
-            conn.doomed = true;
-            self.doomed.borrow_mut().push(conn.token);
+    pub(crate) fn close_now(&self, conn: &mut Conn, reason: CloseReason) {
+        match &mut conn.state {
+            State::Closed { lingers, .. } => *lingers = false,
+            _ => self.enter_closed(conn, reason, false),
         }
     }
 
-    /// Ends the connections that are to end. No handler is running now, so each can be told.
-    pub(crate) fn bury_doomed(self: &Rc<Self>) {
-        while let Some(token) = { self.doomed.borrow_mut().pop() } {
+    /// All that a draining connection had to send is sent.
+    pub(crate) fn finish_draining(&self, conn: &mut Conn) {
+        if let State::Draining { reason, read_ended, .. } = &mut conn.state {
+            let (reason, lingers) = (std::mem::replace(reason, CloseReason::Local), !*read_ended);
+            self.enter_closed(conn, reason, lingers);
+        }
+    }
+
+    fn enter_closed(&self, conn: &mut Conn, reason: CloseReason, lingers: bool) {
+        if let State::Draining { timer, .. } = conn.state {
+            self.cancel_timer(timer);
+        }
+        conn.state = State::Closed { reason, lingers };
+        self.closed.borrow_mut().push(conn.token);
+    }
+
+    /// Takes the connections that are closed out of their table. No handler is running now, so each can be told.
+    pub(crate) fn reap_closed(self: &Rc<Self>) {
+        while let Some(token) = { self.closed.borrow_mut().pop() } {
             let Some(mut conn) = self.conns.borrow_mut().remove(token) else { continue };
-            let lingers = conn.orderly && !conn.read_ended && self.begin_linger(token);
-            if !lingers {
+            let State::Closed { reason, lingers } = conn.state else { continue };
+            if !(lingers && self.begin_linger(token)) {
                 drop(self.driver.borrow_mut().close(token));
             }
-            for key in [conn.idle_timer, conn.close_timer, conn.protocol_timer].into_iter().flatten() {
+            for key in [conn.idle_timer, conn.protocol_timer].into_iter().flatten() {
                 self.cancel_timer(key);
             }
             Counters::add(&self.counters.closed, 1);
-            conn.waiting.drain(..).for_each(std::task::Waker::wake);
-            let reason = conn.closing.take().unwrap_or(CloseReason::Local);
+            conn.waiters.take_into(&mut self.woken.borrow_mut());
             if let Some(mut protocol) = conn.protocol.take() {
                 let connection = Connection { core: self.clone(), token, carried: None };
-                let told = guarded(|| {
+                self.guard(|| {
                     protocol.on_closed(&connection, &reason);
                     drop(protocol);
                 });
-                if let Err(message) = told {
-                    self.note_panic(&message);
-                }
             }
         }
     }
@@ -323,9 +352,38 @@ impl Core {
         Counters::add(&self.counters.accept_failures, 1);
         tracing::warn!(
             %error,
-            "a listener cannot accept and tries again in {ACCEPT_RETRY:?}; if descriptors are short, raise \
+            "a listener cannot accept and tries again in {ACCEPT_BACKOFF:?}; if descriptors are short, raise \
              RLIMIT_NOFILE or lower the maximum number of connections"
         );
-        self.add_timer(ACCEPT_RETRY, TimerAction::ResumeAccept(listener));
+        self.add_timer(ACCEPT_BACKOFF, TimerAction::ResumeAccept(listener));
+    }
+}
+
+impl Conn {
+    pub(crate) fn pause(&mut self, why: PauseSet, driver: &mut Driver) {
+        let was_empty = self.pauses.is_empty();
+        self.pauses = self.pauses.with(why);
+        if was_empty && self.state.is_active() {
+            driver.pause_receive(self.token);
+        }
+    }
+
+    pub(crate) fn resume(&mut self, why: PauseSet, driver: &mut Driver) {
+        let was_empty = self.pauses.is_empty();
+        self.pauses = self.pauses.without(why);
+        if !was_empty && self.pauses.is_empty() && self.state.is_active() {
+            driver.resume_receive(self.token);
+        }
+    }
+}
+
+/// Tells the peer that nothing more follows.
+pub(super) fn finish_write(conn: &mut Conn, driver: &Driver) {
+    if let State::Open { write: write @ WriteState::Finishing, .. } = &mut conn.state {
+        *write = WriteState::Finished;
+        if let Some(socket) = driver.socket(conn.token) {
+            // It fails only if the connection is gone, which the receiving side reports.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
     }
 }

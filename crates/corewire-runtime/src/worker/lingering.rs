@@ -15,7 +15,7 @@ use super::{Core, TimerAction};
 const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// The same when the worker itself ends.
-const FAREWELL_MAX: Duration = Duration::from_millis(250);
+const SHUTDOWN_LINGER_MAX: Duration = Duration::from_millis(250);
 
 /// Sockets of one worker that linger at the same time; beyond this they are closed at once.
 const LINGERING_MAX: usize = 1024;
@@ -45,7 +45,7 @@ impl Core {
 
     /// The worker ends: gives the peers a last moment to take what was sent to them, then closes what is left.
     pub(crate) fn finish_lingers(&self) {
-        let until = corewire_driver::clock::now() + FAREWELL_MAX;
+        let until = corewire_driver::clock::now() + SHUTDOWN_LINGER_MAX;
         while !self.lingering.borrow().is_empty() && corewire_driver::clock::now() < until {
             if self.driver.borrow_mut().turn(Some(Duration::from_millis(5))).is_err() {
                 break;

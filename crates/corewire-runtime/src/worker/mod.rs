@@ -7,7 +7,7 @@ mod sending;
 mod tests;
 mod tick;
 
-pub(crate) use self::sending::FLUSH_AT;
+pub(crate) use self::sending::SEGMENT_BYTES;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -64,7 +64,7 @@ pub fn before_flush(call: fn()) -> bool {
 }
 
 /// What reaches a worker from outside.
-pub(crate) enum Mail {
+pub(crate) enum Command {
     /// A task of this worker that was woken elsewhere.
     Run(Runnable),
     /// Anything else.
@@ -76,7 +76,7 @@ pub(crate) enum Mail {
 /// The side of a worker that other threads see.
 pub(crate) struct WorkerShared {
     pub(crate) id: WorkerId,
-    pub(crate) mailbox: Mailbox<Mail>,
+    pub(crate) mailbox: Mailbox<Command>,
     pub(crate) counters: PublishedCounters,
 }
 
@@ -112,7 +112,10 @@ pub(crate) struct Core {
     pub(crate) dirty: RefCell<Vec<Token>>,
     /// What wants to be called before the next flush.
     before_flush: RefCell<Vec<fn()>>,
-    pub(crate) doomed: RefCell<Vec<Token>>,
+    /// Connections that are over and were not told yet.
+    pub(crate) closed: RefCell<Vec<Token>>,
+    /// Wakers of those who have waited, to be woken when nothing is borrowed.
+    pub(crate) woken: RefCell<Vec<Waker>>,
     /// Connections whose queue has fallen to its low-water mark.
     pub(crate) drained: RefCell<Vec<Token>>,
     pub(crate) lingering: RefCell<HashMap<Token, TimerKey>>,
@@ -159,7 +162,8 @@ impl Core {
             listeners: RefCell::default(),
             dirty: RefCell::default(),
             before_flush: RefCell::default(),
-            doomed: RefCell::default(),
+            closed: RefCell::default(),
+            woken: RefCell::default(),
             drained: RefCell::default(),
             lingering: RefCell::default(),
             timers: RefCell::new(TimerWheel::new(0)),
@@ -235,8 +239,22 @@ impl Core {
         self.conns.borrow_mut().get_mut(token).map(look)
     }
 
+    /// For code of this crate, which leaves the driver alone meanwhile.
+    #[inline]
     pub(crate) fn with_socket<R>(&self, token: Token, look: impl FnOnce(&Socket) -> R) -> Option<R> {
         self.driver.borrow().socket(token).map(look)
+    }
+
+    /// For code of others, which may use what the driver is needed for: they get a second handle on the socket.
+    pub(crate) fn lend_socket<R>(&self, token: Token, look: impl FnOnce(&Socket) -> R) -> Option<R> {
+        let socket = self.with_socket(token, Socket::try_clone)?;
+        match socket {
+            Ok(socket) => Some(look(&socket)),
+            Err(error) => {
+                tracing::warn!(%error, "a socket cannot be looked at: descriptors are short");
+                None
+            }
+        }
     }
 }
 
@@ -247,7 +265,7 @@ pub(crate) struct Installed {
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        self.core.wind_up();
+        self.core.shutdown();
         CURRENT_ID.set(0);
         CURRENT.set(None);
     }
@@ -275,7 +293,7 @@ impl WorkerHandle {
     /// # Errors
     /// The worker has stopped.
     pub fn run(&self, call: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
-        self.shared.mailbox.push(Mail::Job(Box::new(call))).map_err(|_| SpawnError::Stopped)
+        self.shared.mailbox.push(Command::Job(Box::new(call))).map_err(|_| SpawnError::Stopped)
     }
 }
 

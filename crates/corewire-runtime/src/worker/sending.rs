@@ -7,7 +7,10 @@ use bytes::Bytes;
 use corewire_driver::{Driver, Token};
 
 use super::Core;
-use crate::conn::{BufferPool, CloseReason, Conn, SLICES_MAX};
+use super::connections::finish_write;
+use crate::conn::{
+    Backlog, BufferPool, CloseReason, Conn, Flush, PauseSet, SLICES_MAX, State, Waiter, WaitsFor,
+};
 use crate::error::SendError;
 use crate::stats::Counters;
 
@@ -18,11 +21,11 @@ const WRITE_THROUGH_MIN: usize = 16 * 1024;
 /// A queue that grows to this size within a tick is flushed at once, while it is in cache, in pieces of just this size:
 /// what one TCP segment of the loopback device (and of segmentation offload) holds, 64 KiB less the headers. A few
 /// bytes more would travel in a segment of their own.
-pub(crate) const FLUSH_AT: usize = 65_483;
+pub(crate) const SEGMENT_BYTES: usize = 65_483;
 
 /// What tasks may send on one connection in one tick before they are made to let others have a turn: enough for the
 /// kernel to be busy with, little enough for the peer to find it in cache.
-const BURST_MAX: usize = 2 * FLUSH_AT;
+const SENT_IN_TICK_MAX: usize = 2 * SEGMENT_BYTES;
 
 impl Core {
     #[inline]
@@ -32,7 +35,7 @@ impl Core {
         if append_to_dirty(conn, parts) {
             return Ok(());
         }
-        if !conn.takes_sends() || conn.out.len() >= conn.options.queue_limit {
+        if !conn.state.takes_sends() || conn.out.len() >= conn.options.queue_limit {
             return Err(refuse(conn));
         }
         self.send_on(conn, parts)
@@ -58,38 +61,41 @@ impl Core {
         &self,
         token: Token,
         parts: [&[u8]; 3],
+        waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
+        let Some(conn) = conns.get_mut(token).filter(|conn| conn.state.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
-        if self.has_had_its_turn(conn) {
+        if self.is_quota_used(conn) {
             return self.wait_for_next_tick(context);
         }
         if append_to_dirty(conn, parts) {
             return Poll::Ready(Ok(()));
         }
         if conn.out.len() >= conn.options.high_water {
-            wait(conn, context);
-            return Poll::Pending;
+            return self.wait(conn, waiter, context);
         }
         Poll::Ready(self.send_on(conn, parts))
     }
 
     #[inline]
-    fn has_had_its_turn(&self, conn: &Conn) -> bool {
-        conn.burst >= BURST_MAX && conn.burst_tick == self.counters.ticks.get()
+    fn is_quota_used(&self, conn: &Conn) -> bool {
+        conn.sent_in_tick >= SENT_IN_TICK_MAX && conn.sent_tick == self.counters.ticks.get()
     }
 
     /// Keeps account of what a connection sends in a tick.
     #[inline]
     fn note_sent(&self, conn: &mut Conn, sent: usize) {
-        let tick = self.counters.ticks.get();
-        if conn.burst_tick != tick {
-            (conn.burst_tick, conn.burst) = (tick, 0);
+        if sent == 0 {
+            return;
         }
-        conn.burst += sent;
+        let tick = self.counters.ticks.get();
+        if conn.sent_tick != tick {
+            (conn.sent_tick, conn.sent_in_tick) = (tick, 0);
+        }
+        conn.sent_in_tick += sent;
         conn.last_active = self.now_ms();
     }
 
@@ -109,7 +115,7 @@ impl Core {
     ) -> Result<(), SendError> {
         let mut conns = self.conns.borrow_mut();
         let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
-        if !conn.takes_sends() || conn.out.len() >= conn.options.queue_limit {
+        if !conn.state.takes_sends() || conn.out.len() >= conn.options.queue_limit {
             return Err(refuse(conn));
         }
         {
@@ -125,10 +131,10 @@ impl Core {
     /// The queue has grown: whole segments leave now, the rest at the end of the tick.
     #[inline]
     fn queued(&self, conn: &mut Conn) {
-        if conn.out.len() >= FLUSH_AT && !conn.is_stuck() {
+        if conn.out.len() >= SEGMENT_BYTES && !conn.is_stuck() {
             self.flush_segments(conn);
         }
-        if !conn.dirty {
+        if conn.flush == Flush::Idle {
             self.mark_dirty(conn);
         }
         if conn.out.len() >= conn.options.high_water {
@@ -137,18 +143,17 @@ impl Core {
     }
 
     fn mark_dirty(&self, conn: &mut Conn) {
-        if !conn.dirty && !conn.is_stuck() && !conn.out.is_empty() {
-            conn.dirty = true;
+        if conn.flush == Flush::Idle && !conn.state.is_connecting() && !conn.out.is_empty() {
+            conn.flush = Flush::Listed;
             self.dirty.borrow_mut().push(conn.token);
         }
     }
 
     #[cold]
     fn note_high_water(&self, conn: &mut Conn) {
-        conn.over_high_water = true;
-        if conn.options.pause_receive_on_backlog && !conn.paused_by_backlog {
-            conn.paused_by_backlog = true;
-            self.driver.borrow_mut().pause_receive(conn.token);
+        conn.backlog = Backlog::Over;
+        if conn.options.pause_receive_on_backlog {
+            conn.pause(PauseSet::BACKLOG, &mut self.driver.borrow_mut());
         }
     }
 
@@ -158,19 +163,22 @@ impl Core {
             self.flush_now(conn);
         }
         let mut sent = 0;
-        if conn.out.is_empty() && conn.closing.is_none() {
+        if conn.out.is_empty() && conn.state.is_active() {
             let slices = parts.map(IoSlice::new);
             let slices = if parts[0].is_empty() && parts[2].is_empty() { &slices[1..2] } else { &slices[..] };
             let whole = parts[0].len() + parts[1].len() + parts[2].len();
             match self.to_kernel(&mut self.driver.borrow_mut(), conn.token, slices) {
                 Ok(taken) => {
                     self.note_sent(conn, taken);
-                    (sent, conn.blocked) = (taken, taken < whole);
+                    sent = taken;
+                    if taken < whole {
+                        conn.flush = Flush::Blocked;
+                    }
                 }
-                Err(error) => self.doom(conn, CloseReason::Io(error)),
+                Err(error) => self.close_now(conn, CloseReason::Io(error)),
             }
         }
-        if conn.closing.is_some() {
+        if !conn.state.is_active() {
             return Err(SendError::Closed);
         }
         let pool = &mut *self.pool.borrow_mut();
@@ -190,8 +198,8 @@ impl Core {
 
     fn flush_segments(&self, conn: &mut Conn) {
         let (driver, pool) = (&mut *self.driver.borrow_mut(), &mut *self.pool.borrow_mut());
-        while conn.out.len() >= FLUSH_AT && !conn.blocked {
-            if !self.flush_once(conn, driver, pool, FLUSH_AT) {
+        while conn.out.len() >= SEGMENT_BYTES && conn.flush != Flush::Blocked {
+            if !self.flush_once(conn, driver, pool, SEGMENT_BYTES) {
                 return;
             }
         }
@@ -204,7 +212,7 @@ impl Core {
 
     /// One send of what is queued (and more only while the queue has more slices than one call takes).
     pub(crate) fn flush_conn(&self, conn: &mut Conn, driver: &mut Driver, pool: &mut BufferPool) {
-        while !conn.out.is_empty() && !conn.blocked {
+        while !conn.out.is_empty() && conn.flush != Flush::Blocked {
             if !self.flush_once(conn, driver, pool, usize::MAX) {
                 return;
             }
@@ -220,12 +228,14 @@ impl Core {
         match self.to_kernel(driver, conn.token, &slices[..count]) {
             Ok(sent) => {
                 self.note_sent(conn, sent);
-                conn.blocked = sent < total;
+                if sent < total {
+                    conn.flush = Flush::Blocked;
+                }
                 conn.out.advance(sent, pool);
                 true
             }
             Err(error) => {
-                self.doom(conn, CloseReason::Io(error));
+                self.close_now(conn, CloseReason::Io(error));
                 false
             }
         }
@@ -242,29 +252,21 @@ impl Core {
 
     /// After a flush: lets waiting senders and a paused receive go on, and ends what waited for an empty queue.
     fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
-        if conn.over_high_water && conn.out.len() <= conn.options.low_water {
-            conn.over_high_water = false;
-            if !std::mem::replace(&mut conn.drained, true) {
-                self.drained.borrow_mut().push(conn.token);
-            }
-            if std::mem::take(&mut conn.paused_by_backlog) && !conn.paused_by_user {
-                driver.resume_receive(conn.token);
-            }
+        if conn.backlog == Backlog::Over && conn.out.len() <= conn.options.low_water {
+            conn.backlog = Backlog::Drained;
+            self.drained.borrow_mut().push(conn.token);
+            conn.resume(PauseSet::BACKLOG, driver);
         }
-        if !conn.waiting.is_empty() && conn.out.len() <= conn.options.low_water {
-            conn.waiting.drain(..).for_each(std::task::Waker::wake);
+        if !conn.waiters.is_empty() && conn.out.len() <= conn.options.low_water {
+            conn.waiters.take_into(&mut self.woken.borrow_mut());
         }
         if !conn.out.is_empty() {
             return;
         }
-        if conn.shut_write
-            && let Some(socket) = driver.socket(conn.token)
-        {
-            // It fails only if the connection is gone, which the receiving side reports.
-            let _ = socket.shutdown(std::net::Shutdown::Write);
-        }
-        if conn.closing.is_some() {
-            self.list_doomed(conn);
+        match conn.state {
+            State::Open { .. } => finish_write(conn, driver),
+            State::Draining { .. } => self.finish_draining(conn),
+            State::Connecting { .. } | State::Closed { .. } => {}
         }
     }
 
@@ -280,12 +282,13 @@ impl Core {
             let mut pool = self.pool.borrow_mut();
             dirty.retain(|&token| {
                 // What an abort or a panic leaves in the queue is dropped with it.
-                let Some(conn) = conns.get_mut(token).filter(|conn| !conn.doomed) else { return false };
-                if self.has_had_its_turn(conn) && conn.out.len() < FLUSH_AT && conn.takes_sends() {
+                let listed = |conn: &&mut Conn| conn.flush == Flush::Listed && !conn.state.is_closed();
+                let Some(conn) = conns.get_mut(token).filter(listed) else { return false };
+                if self.is_quota_used(conn) && conn.out.len() < SEGMENT_BYTES && conn.state.takes_sends() {
                     // Its sender goes on in the next tick: the rest leaves with what comes then.
                     return true;
                 }
-                conn.dirty = false;
+                conn.flush = Flush::Idle;
                 self.flush_conn(conn, &mut driver, &mut pool);
                 false
             });
@@ -297,8 +300,10 @@ impl Core {
     /// The driver says that the socket takes bytes again.
     pub(crate) fn writable(&self, token: Token) {
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token) else { return };
-        conn.blocked = false;
+        let Some(conn) = conns.get_mut(token).filter(|conn| !conn.state.is_closed()) else { return };
+        if conn.flush == Flush::Blocked {
+            conn.flush = Flush::Idle;
+        }
         self.flush_now(conn);
     }
 
@@ -306,26 +311,27 @@ impl Core {
     pub(crate) fn poll_send_ready(
         &self,
         token: Token,
+        waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token).filter(|conn| conn.takes_sends()) else {
+        let Some(conn) = conns.get_mut(token).filter(|conn| conn.state.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
-        if self.has_had_its_turn(conn) {
+        if self.is_quota_used(conn) {
             return self.wait_for_next_tick(context);
         }
         // An empty queue has room whatever the mark is: nothing would wake the sender.
         if conn.out.len() < conn.options.high_water || conn.out.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        wait(conn, context);
-        Poll::Pending
+        self.wait(conn, waiter, context)
     }
 
     pub(crate) fn poll_flushed(
         &self,
         token: Token,
+        waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let mut conns = self.conns.borrow_mut();
@@ -333,7 +339,16 @@ impl Core {
         if conn.out.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        wait(conn, context);
+        self.wait(conn, waiter, context)
+    }
+
+    fn wait(
+        &self,
+        conn: &mut Conn,
+        waiter: &mut Waiter,
+        context: &Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        waiter.wait(self.id(), WaitsFor::Connection(conn.token), &mut conn.waiters, context.waker());
         Poll::Pending
     }
 }
@@ -341,7 +356,7 @@ impl Core {
 /// The common case of a send: the connection is to be flushed anyway, and the message fits its buffer.
 #[inline]
 fn append_to_dirty(conn: &mut Conn, parts: [&[u8]; 3]) -> bool {
-    if !conn.dirty || !conn.takes_sends() {
+    if conn.flush != Flush::Listed || !conn.state.takes_sends() {
         return false;
     }
     let total = parts[0].len() + parts[1].len() + parts[2].len();
@@ -350,14 +365,8 @@ fn append_to_dirty(conn: &mut Conn, parts: [&[u8]; 3]) -> bool {
 
 #[cold]
 fn refuse(conn: &Conn) -> SendError {
-    if !conn.takes_sends() {
+    if !conn.state.takes_sends() {
         return SendError::Closed;
     }
     SendError::QueueFull { queued: conn.out.len(), limit: conn.options.queue_limit }
-}
-
-fn wait(conn: &mut Conn, context: &Context<'_>) {
-    if !conn.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-        conn.waiting.push(context.waker().clone());
-    }
 }

@@ -33,7 +33,7 @@ fn current() -> Rc<Core> {
 
 /// Sockets, connections, timers, tasks, and entries in the lists of a tick.
 fn kept(core: &Core) -> [usize; 5] {
-    let lists = core.dirty.borrow().len() + core.doomed.borrow().len() + core.drained.borrow().len();
+    let lists = core.dirty.borrow().len() + core.closed.borrow().len() + core.drained.borrow().len();
     [
         core.driver.borrow().sockets(),
         core.conns.borrow().len(),
@@ -113,7 +113,7 @@ fn connections_that_have_ended_leave_nothing() {
                     connection.send(&[2; 1 << 20]).expect("an open connection");
                 }
                 let _ = peer.read(&mut [0]);
-                polled_once(std::future::poll_fn(|context| connection.poll_flushed(context)));
+                polled_once(connection.flushed());
             }
             match round % 3 {
                 0 => connection.close(),
@@ -171,11 +171,11 @@ fn a_high_water_mark_of_zero_lets_one_message_through_at_a_time() {
             Rc::new(ConnectionOptions { high_water: 0, low_water: 0, ..ConnectionOptions::default() });
         let connection = Connection::open(socket, options, Nothing).expect("a connection");
         for _ in 0..3 {
-            let ready = std::future::poll_fn(|context| connection.poll_send_ready(context));
+            let ready = connection.send_ready();
             let ready = timeout(Duration::from_secs(5), ready).await;
             assert_eq!(ready, Ok(Ok(())), "a sender waits for ever");
             connection.send(b"x").expect("an open connection");
-            polled_once(std::future::poll_fn(|context| connection.poll_send_ready(context)));
+            polled_once(connection.send_ready());
         }
         sleep(Duration::from_millis(2)).await;
         peer.read_exact(&mut [0; 3]).expect("three bytes");
@@ -199,4 +199,82 @@ fn a_worker_that_looks_for_work_is_not_woken_by_a_system_call() {
     }
     let after = runtime.handle().spawn_on(0, move || async move { wakes() }).expect("a worker").join();
     assert_eq!(after, before);
+}
+
+#[test]
+fn futures_that_are_dropped_while_they_wait_leave_no_waker() {
+    block_on(async {
+        let core = current();
+        let (socket, _peer) = sockets();
+        let options =
+            Rc::new(ConnectionOptions { high_water: 1000, low_water: 10, ..ConnectionOptions::default() });
+        let connection = Connection::open(socket, options, Nothing).expect("a connection");
+        while connection.queued() < 1000 {
+            connection.send(&[2; 1 << 20]).expect("an open connection");
+        }
+        // The quota of this tick is used: nobody waits for room before the next.
+        yield_now().await;
+        let waiting = || core.with_conn(connection.token, |conn| conn.waiters.len()).expect("a connection");
+        for _ in 0..1000 {
+            polled_once(connection.send_ready());
+            polled_once(connection.flushed());
+        }
+        assert_eq!(waiting(), 0);
+        let mut one = Box::pin(connection.send_ready());
+        for _ in 0..10 {
+            polled_once(one.as_mut());
+        }
+        assert_eq!(waiting(), 1, "one that waits has one place, however often it is polled");
+        connection.abort(CloseReason::Local);
+        assert!(one.await.is_err(), "it is told of the end");
+    })
+    .expect("a worker");
+}
+
+#[test]
+fn a_waker_that_panics_harms_nobody() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("a waker of somebody else");
+        }
+    }
+    block_on(async {
+        let core = current();
+        let (socket, _peer) = sockets();
+        let connection = Connection::open(socket, Rc::default(), Nothing).expect("a connection");
+        while connection.queued() == 0 {
+            connection.send(&[2; 1 << 20]).expect("an open connection");
+        }
+        let waker = std::task::Waker::from(std::sync::Arc::new(Panics));
+        let mut flushed = std::pin::pin!(connection.flushed());
+        assert!(flushed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let mut sleeping = std::pin::pin!(sleep(Duration::from_millis(1)));
+        assert!(sleeping.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        connection.abort(CloseReason::Local);
+        while core.counters.panics.get() < 2 {
+            yield_now().await;
+        }
+        assert_eq!(core.conns.borrow().len(), 0);
+    })
+    .expect("a worker");
+}
+
+#[test]
+fn a_closure_that_looks_at_a_socket_may_use_the_connection() {
+    block_on(async {
+        let (socket, mut peer) = sockets();
+        let connection = Connection::open(socket, Rc::default(), Nothing).expect("a connection");
+        let sent = connection.with_socket(|socket| {
+            connection.pause_receive();
+            connection.resume_receive();
+            connection.send(&[7; 100_000]).expect("an open connection");
+            connection.with_socket(|same| same.peer_addr().ok()).flatten().is_some()
+                && socket.tcp_nodelay().is_ok()
+        });
+        assert_eq!(sent, Some(true));
+        connection.close();
+        peer.read_exact(&mut [0; 100_000]).expect("what was sent");
+    })
+    .expect("a worker");
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use corewire_driver::{Event, Parking};
 
-use super::{Core, Mail, TimerAction};
+use super::{Command, Core, TimerAction};
 use crate::conn::CloseReason;
 use crate::mailbox::Mailbox;
 use crate::stats::Counters;
 use crate::timer_wheel::TimerWheel;
 
-impl Parking for Mailbox<Mail> {
+impl Parking for Mailbox<Command> {
     fn has_mail(&self) -> bool {
         self.has_mail()
     }
@@ -24,15 +24,15 @@ impl Parking for Mailbox<Mail> {
 impl Core {
     /// Turns until `done` or a stop.
     pub(crate) fn run(self: &Rc<Self>, mut done: impl FnMut() -> bool) {
-        let mut mails = Vec::new();
+        let mut commands = Vec::new();
         while !done() && !self.stop.get() {
-            self.tick(&mut mails, None);
+            self.tick(&mut commands, None);
         }
     }
 
     /// One turn: wait, take what has happened, run what can run, fire what is due, send what is queued, end what is
     /// to end.
-    fn tick(self: &Rc<Self>, mails: &mut Vec<Mail>, wait_max: Option<Duration>) {
+    fn tick(self: &Rc<Self>, commands: &mut Vec<Command>, wait_max: Option<Duration>) {
         let wait = self.waiting_time(wait_max);
         let turned = self.driver.borrow_mut().turn_or_park(wait, &self.shared.mailbox);
         self.shared.mailbox.unpark();
@@ -44,16 +44,17 @@ impl Core {
         self.read_clock();
         Counters::add(&self.counters.ticks, 1);
         self.take_events();
-        self.shared.mailbox.drain_into(mails);
-        self.take_mails(mails);
+        self.drain_mailbox(commands);
+        self.wake_woken();
         self.run_ready();
         self.fire_timers();
         self.call_before_flush();
         self.flush_dirty();
         self.flush_udp();
         self.call_drained();
-        self.bury_doomed();
-        self.bury_udp();
+        self.reap_closed();
+        self.reap_udp();
+        self.wake_woken();
         self.counters.publish(&self.shared.counters);
     }
 
@@ -62,7 +63,7 @@ impl Core {
         let work_left = !self.ready.borrow().is_empty()
             || !self.dirty.borrow().is_empty()
             || !self.before_flush.borrow().is_empty()
-            || !self.doomed.borrow().is_empty()
+            || !self.closed.borrow().is_empty()
             || !self.drained.borrow().is_empty()
             || self.udp.has_work()
             || self.driver.borrow().has_pending();
@@ -99,18 +100,29 @@ impl Core {
         }
     }
 
-    fn take_mails(self: &Rc<Self>, mails: &mut Vec<Mail>) {
-        for mail in mails.drain(..) {
-            match mail {
-                Mail::Run(runnable) => self.ready.borrow_mut().push_back(runnable),
-                Mail::Job(job) => {
-                    if let Err(message) = crate::panic::guarded(job) {
-                        self.note_panic(&message);
-                    }
-                }
-                Mail::Stop => self.stop.set(true),
+    fn drain_mailbox(self: &Rc<Self>, commands: &mut Vec<Command>) {
+        self.shared.mailbox.drain_into(commands);
+        for command in commands.drain(..) {
+            match command {
+                Command::Run(runnable) => self.ready.borrow_mut().push_back(runnable),
+                Command::Job(job) => self.guard(job),
+                Command::Stop => self.stop.set(true),
             }
         }
+    }
+
+    /// Wakes those whose wait is over. Wakers may be of other executors: what they do is no concern of this worker.
+    pub(crate) fn wake_woken(&self) {
+        if self.woken.borrow().is_empty() {
+            return;
+        }
+        let mut woken = self.woken.take();
+        for waker in woken.drain(..) {
+            self.guard(|| waker.wake());
+        }
+        let mut later = self.woken.borrow_mut();
+        woken.append(&mut later);
+        *later = woken;
     }
 
     /// Runs the tasks that are ready now; those that become ready meanwhile have their turn in the next tick, after
@@ -119,7 +131,9 @@ impl Core {
         let count = self.ready.borrow().len();
         for _ in 0..count {
             let Some(runnable) = ({ self.ready.borrow_mut().pop_front() }) else { return };
-            runnable.run();
+            self.guard(|| {
+                runnable.run();
+            });
         }
     }
 
@@ -127,7 +141,7 @@ impl Core {
         let now = self.now_ms();
         while let Some(action) = { self.timers.borrow_mut().expire(now) } {
             match action {
-                TimerAction::Wake(waker) => waker.wake(),
+                TimerAction::Wake(waker) => self.guard(|| waker.wake()),
                 TimerAction::Idle(token) => self.check_idle(token),
                 TimerAction::CloseTimeout(token) => self.close_timed_out(token),
                 TimerAction::Linger(token) => self.end_linger(token),
@@ -147,9 +161,7 @@ impl Core {
         }
         let mut calls = self.before_flush.take();
         for call in calls.drain(..) {
-            if let Err(message) = crate::panic::guarded(call) {
-                self.note_panic(&message);
-            }
+            self.guard(call);
         }
         let mut later = self.before_flush.borrow_mut();
         // What was added meanwhile has its turn in the next tick. Keep the memory.
@@ -158,27 +170,25 @@ impl Core {
     }
 
     /// Ends all tasks and connections; nothing of this worker is left but the memory that others hold on to.
-    pub(crate) fn wind_up(self: &Rc<Self>) {
-        let mut mails = Vec::new();
+    pub(crate) fn shutdown(self: &Rc<Self>) {
+        let mut commands = Vec::new();
         let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
-        if let Err(message) = crate::panic::guarded(|| drop(listeners)) {
-            self.note_panic(&message);
-        }
-        let patience = corewire_driver::clock::now() + Self::WIND_UP_PATIENCE;
+        self.guard(|| drop(listeners));
+        let until = corewire_driver::clock::now() + Self::SHUTDOWN_GRACE;
         let mut rounds = 0;
-        while rounds < Self::WIND_UP_ROUNDS {
+        while rounds < Self::SHUTDOWN_ROUNDS {
             // Open until no task is left: one that another thread has woken comes here by mail to be dropped.
-            self.shared.mailbox.drain_into(&mut mails);
-            self.take_mails(&mut mails);
+            self.drain_mailbox(&mut commands);
             let tokens = self.conns.borrow().tokens();
             for token in tokens {
                 self.abort(token, CloseReason::Shutdown);
             }
-            self.bury_doomed();
-            self.end_udp();
+            self.reap_closed();
+            self.close_all_udp();
+            self.wake_woken();
             // A woken task is dropped here instead of run.
             let tasks: Vec<_> = self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
-            tasks.into_iter().for_each(std::task::Waker::wake);
+            tasks.into_iter().for_each(|task| self.guard(|| task.wake()));
             let woken = std::mem::take(&mut *self.ready.borrow_mut());
             let none_woken = woken.is_empty();
             drop(woken);
@@ -186,25 +196,24 @@ impl Core {
             if no_conns && self.tasks.borrow().is_empty() {
                 break;
             }
-            if no_conns && none_woken && corewire_driver::clock::now() < patience {
+            if no_conns && none_woken && corewire_driver::clock::now() < until {
                 // What is left was woken elsewhere and is on its way.
                 std::thread::yield_now();
             } else {
                 rounds += 1;
             }
         }
-        self.shared.mailbox.close(&mut mails);
-        if let Err(message) = crate::panic::guarded(|| drop(mails)) {
-            self.note_panic(&message);
-        }
+        self.shared.mailbox.close(&mut commands);
+        self.guard(|| drop(commands));
         self.finish_lingers();
         // Dropped after the exchange: a timer's waker may drop a task, and that one's timers.
-        drop(self.timers.replace(TimerWheel::new(0)));
+        let timers = self.timers.replace(TimerWheel::new(0));
+        self.guard(|| drop(timers));
         self.counters.publish(&self.shared.counters);
     }
 
     /// What a dropped task or a closed connection begins anew is ended too, but not for ever.
-    const WIND_UP_ROUNDS: usize = 16;
+    const SHUTDOWN_ROUNDS: usize = 16;
     /// How long the end waits for another thread that is just handing a woken task over.
-    const WIND_UP_PATIENCE: Duration = Duration::from_secs(1);
+    const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 }

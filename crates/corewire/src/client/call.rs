@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire_runtime::spawn_local;
+use corewire_runtime::{Waiter, spawn_local};
 use futures_channel::oneshot;
 
 use super::NetClient;
@@ -20,6 +20,7 @@ pub struct Call<'a> {
     payload: &'a [u8],
     timeout: Option<Duration>,
     state: State,
+    waiter: Waiter,
 }
 
 #[derive(Debug)]
@@ -34,7 +35,7 @@ enum State {
 impl<'a> Call<'a> {
     #[inline]
     pub(super) const fn new(client: &'a NetClient, payload: &'a [u8]) -> Self {
-        Self { client, payload, timeout: None, state: State::Here(Progress::New) }
+        Self { client, payload, timeout: None, state: State::Here(Progress::New), waiter: Waiter::new() }
     }
 
     /// Waits this long for the reply instead of the client's request timeout.
@@ -55,7 +56,8 @@ impl<'a> Call<'a> {
         let began = self.client.shared.worker.run(move || {
             drop(spawn_local(async move {
                 let state = State::Here(progress);
-                make_for(Call { client: &client, payload: &payload, timeout, state }, sender).await;
+                let waiter = Waiter::new();
+                make_for(Call { client: &client, payload: &payload, timeout, state, waiter }, sender).await;
             }));
         });
         began.map(|()| receiver).map_err(|_| CallError::Closed)
@@ -102,7 +104,9 @@ impl Future for Call<'_> {
         match &mut this.state {
             State::Here(progress) if this.client.is_here() => {
                 let polled = with_local(this.client.shared.key, |client| match client {
-                    Some(client) => client.poll_call(progress, this.payload, this.timeout, context),
+                    Some(client) => {
+                        client.poll_call(progress, this.payload, this.timeout, &mut this.waiter, context)
+                    }
                     None => Poll::Ready(Err(CallError::Closed)),
                 });
                 if polled.is_ready() {

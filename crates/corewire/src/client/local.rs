@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, EncodeError, Matching};
-use corewire_runtime::{CloseReason, SendError, Sleep, sleep, spawn_local};
+use corewire_runtime::{CloseReason, SendError, Sleep, Waiter, sleep, spawn_local};
 use slab::Slab;
 
 use super::calls::Calls;
@@ -62,15 +62,22 @@ pub(super) enum Progress {
 
 /// A client but for the types of its codec and handler.
 pub(super) trait LocalClient {
-    fn poll_send(&self, payload: &[u8], kind: SendKind, context: &mut Context<'_>) -> SendStatus;
+    fn poll_send(
+        &self,
+        payload: &[u8],
+        kind: SendKind,
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+    ) -> SendStatus;
 
-    fn poll_send_bytes(&self, payload: &Bytes, context: &mut Context<'_>) -> SendStatus;
+    fn poll_send_bytes(&self, payload: &Bytes, waiter: &mut Waiter, context: &mut Context<'_>) -> SendStatus;
 
     fn poll_call(
         &self,
         progress: &mut Progress,
         payload: &[u8],
         timeout: Option<Duration>,
+        waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<Bytes, CallError>>;
 
@@ -222,6 +229,7 @@ impl<C: Codec> Client<C> {
         ticket: Option<u64>,
         payload: &[u8],
         timeout: Duration,
+        waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Result<Begun, CallError> {
         let link = self.link.borrow();
@@ -233,7 +241,7 @@ impl<C: Codec> Client<C> {
             }
             Link::Closed => return Err(CallError::Closed),
         };
-        match session.connection().poll_send_ready(context) {
+        match session.connection().poll_send_ready(waiter, context) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => {
                 // The connection is going: the next one is near.
@@ -366,12 +374,18 @@ enum Begun {
 
 impl<C: Codec> LocalClient for Client<C> {
     #[inline]
-    fn poll_send(&self, payload: &[u8], kind: SendKind, context: &mut Context<'_>) -> SendStatus {
+    fn poll_send(
+        &self,
+        payload: &[u8],
+        kind: SendKind,
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+    ) -> SendStatus {
         let link = self.link.borrow();
         let Link::Up(session) = &*link else { return self.no_link(&link, context) };
         let sent = match kind {
-            SendKind::OneWay => session.poll_send_with(C::one_way_head, payload, context),
-            SendKind::Raw => match session.connection().poll_send([&[], payload, &[]], context) {
+            SendKind::OneWay => session.poll_send_with(C::one_way_head, payload, waiter, context),
+            SendKind::Raw => match session.connection().poll_send([&[], payload, &[]], waiter, context) {
                 Poll::Ready(sent) => Poll::Ready(sent.map_err(Into::into)),
                 Poll::Pending => Poll::Pending,
             },
@@ -383,10 +397,10 @@ impl<C: Codec> LocalClient for Client<C> {
         }
     }
 
-    fn poll_send_bytes(&self, payload: &Bytes, context: &mut Context<'_>) -> SendStatus {
+    fn poll_send_bytes(&self, payload: &Bytes, waiter: &mut Waiter, context: &mut Context<'_>) -> SendStatus {
         let link = self.link.borrow();
         let Link::Up(session) = &*link else { return self.no_link(&link, context) };
-        match session.connection().poll_send_ready(context) {
+        match session.connection().poll_send_ready(waiter, context) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(error)) => return self.not_sent(error.into(), context),
             Poll::Pending => return SendStatus::Wait,
@@ -403,6 +417,7 @@ impl<C: Codec> LocalClient for Client<C> {
         progress: &mut Progress,
         payload: &[u8],
         timeout: Option<Duration>,
+        waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<Bytes, CallError>> {
         if let Progress::InFlight(slot) = progress {
@@ -424,7 +439,7 @@ impl<C: Codec> LocalClient for Client<C> {
             }
             _ => (None, whole),
         };
-        let begun = self.begin(ticket, payload, left, context);
+        let begun = self.begin(ticket, payload, left, waiter, context);
         match begun {
             Ok(Begun::InFlight(slot)) => {
                 if let Progress::Waiting { sleep, .. } = std::mem::replace(progress, Progress::InFlight(slot))

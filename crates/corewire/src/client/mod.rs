@@ -24,7 +24,7 @@ use corewire_driver::net::StreamOptions;
 use corewire_proto::codec::{Codec, RawCodec};
 use corewire_proto::kcp;
 use corewire_runtime::udp::UdpOptions;
-use corewire_runtime::{ConnectionOptions, WorkerHandle, current_worker};
+use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, current_worker};
 
 pub use self::call::Call;
 pub use self::error::{CallError, ClientSendError, ConnectError};
@@ -241,7 +241,7 @@ impl NetClient {
     /// The payload is taken when the future is first polled, whole or not at all.
     #[inline]
     pub fn send<'a>(&'a self, payload: &'a [u8]) -> Sending<'a> {
-        Sending { client: self, payload, kind: SendKind::OneWay, remote: None }
+        Sending::new(self, payload, SendKind::OneWay)
     }
 
     /// As [`send`](Self::send), sharing the payload instead of copying it (when it is more than a few KiB).
@@ -250,9 +250,10 @@ impl NetClient {
             let mut sent = outbox::send(self, payload, SendKind::OneWay);
             return std::future::poll_fn(|context| sent.poll(context)).await;
         }
+        let mut waiter = Waiter::new();
         std::future::poll_fn(|context| {
             let status = with_local(self.shared.key, |client| match client {
-                Some(client) => client.poll_send_bytes(&payload, context),
+                Some(client) => client.poll_send_bytes(&payload, &mut waiter, context),
                 None => SendStatus::Failed(Box::new(ClientSendError::Closed)),
             });
             status.into_poll()
@@ -267,7 +268,7 @@ impl NetClient {
 
     /// Sends bytes past the codec; else as [`send`](Self::send).
     pub fn send_raw<'a>(&'a self, bytes: &'a [u8]) -> Sending<'a> {
-        Sending { client: self, payload: bytes, kind: SendKind::Raw, remote: None }
+        Sending::new(self, bytes, SendKind::Raw)
     }
 
     /// Sends a request and waits for its reply, matched by the codec. Many may be in flight; when all numbers are in
@@ -327,6 +328,7 @@ pub struct Sending<'a> {
     payload: &'a [u8],
     kind: SendKind,
     remote: Option<outbox::Accepted>,
+    waiter: Waiter,
 }
 
 impl Future for Sending<'_> {
@@ -335,8 +337,9 @@ impl Future for Sending<'_> {
     #[inline]
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.client.is_here() && self.remote.is_none() {
-            let status = with_local(self.client.shared.key, |client| match client {
-                Some(client) => client.poll_send(self.payload, self.kind, context),
+            let Self { client, payload, kind, waiter, .. } = &mut *self;
+            let status = with_local(client.shared.key, |client| match client {
+                Some(client) => client.poll_send(payload, *kind, waiter, context),
                 None => SendStatus::Failed(Box::new(ClientSendError::Closed)),
             });
             return status.into_poll();
@@ -345,10 +348,15 @@ impl Future for Sending<'_> {
     }
 }
 
-impl Sending<'_> {
+impl<'a> Sending<'a> {
+    #[inline]
+    const fn new(client: &'a NetClient, payload: &'a [u8], kind: SendKind) -> Self {
+        Self { client, payload, kind, remote: None, waiter: Waiter::new() }
+    }
+
     #[cold]
     fn poll_remote(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ClientSendError>> {
-        let Self { client, payload, kind, remote } = self;
+        let Self { client, payload, kind, remote, .. } = self;
         remote
             .get_or_insert_with(|| outbox::send(client, Bytes::copy_from_slice(payload), *kind))
             .poll(context)

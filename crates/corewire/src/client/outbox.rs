@@ -103,7 +103,7 @@ async fn pump(client: NetClient) {
         })
     };
     while let Some((payload, kind)) = next() {
-        let result = Sending { client: &client, payload: &payload, kind, remote: None }.await;
+        let result = Sending::new(&client, &payload, kind).await;
         client.shared.remote_bytes.fetch_sub(payload.len(), Ordering::Relaxed);
         let item = with_local(client.shared.key, |local| local?.outbox().queue.borrow_mut().pop_front());
         if let Some(item) = item {

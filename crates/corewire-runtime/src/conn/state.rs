@@ -1,0 +1,116 @@
+//! Where a connection is in its life.
+
+use super::reason::CloseReason;
+use crate::timer_wheel::TimerKey;
+
+/// `Connecting → Open → Draining → Closed`. Each state has the data that only it has.
+pub(crate) enum State {
+    /// A connect is under way: what is sent waits for it.
+    Connecting {
+        /// The sending half is to be finished once the connection is established and the queue empty.
+        finish_write: bool,
+    },
+    Open {
+        write: WriteState,
+        /// The peer has finished sending.
+        read_ended: bool,
+    },
+    /// It was told to close and has still to send what is queued. Nothing is received.
+    Draining {
+        reason: CloseReason,
+        /// Ends the wait for a peer that takes nothing.
+        timer: TimerKey,
+        read_ended: bool,
+    },
+    /// It is over, and is reaped in this tick.
+    Closed {
+        reason: CloseReason,
+        /// All was sent and the peer has not finished: closing the socket now could lose what it has not read.
+        lingers: bool,
+    },
+}
+
+/// The sending half of an open connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteState {
+    Open,
+    /// It takes no more, and the peer is told once the queue is empty.
+    Finishing,
+    Finished,
+}
+
+impl State {
+    /// Not told to close.
+    #[inline]
+    pub(crate) const fn is_active(&self) -> bool {
+        matches!(self, Self::Connecting { .. } | Self::Open { .. })
+    }
+
+    #[inline]
+    pub(crate) const fn takes_sends(&self) -> bool {
+        matches!(self, Self::Open { write: WriteState::Open, .. } | Self::Connecting { finish_write: false })
+    }
+
+    #[inline]
+    pub(crate) const fn is_connecting(&self) -> bool {
+        matches!(self, Self::Connecting { .. })
+    }
+
+    pub(crate) const fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+
+    /// The peer has finished sending: nothing is lost if the socket is closed.
+    pub(crate) const fn note_read_ended(&mut self) {
+        match self {
+            Self::Connecting { .. } => {}
+            Self::Open { read_ended, .. } | Self::Draining { read_ended, .. } => *read_ended = true,
+            Self::Closed { lingers, .. } => *lingers = false,
+        }
+    }
+}
+
+/// Why nothing is received from a connection now; bytes are received while the set is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PauseSet(u8);
+
+impl PauseSet {
+    /// [`Connection::pause_receive`](crate::Connection::pause_receive) was called.
+    pub(crate) const USER: Self = Self(1);
+    /// The peer leaves what was sent to it unread.
+    pub(crate) const BACKLOG: Self = Self(1 << 1);
+
+    #[inline]
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+/// Where the send queue stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Nothing is to be done for it.
+    Idle,
+    /// In the worker's list of connections to flush.
+    Listed,
+    /// The socket took less than it was given; the driver tells when it takes more.
+    Blocked,
+}
+
+/// How the send queue stands to its marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backlog {
+    Below,
+    /// It has been over the high-water mark and not yet down to the low one.
+    Over,
+    /// It has come down, and [`Protocol::on_drained`](crate::Protocol::on_drained) is still to be called.
+    Drained,
+}
