@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a worker has done since it started; sums over workers with `+=`.
+        /// What a worker has done since it started, and what it holds now; sums over workers with `+=`.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct WorkerStats { $($(#[$doc])* pub $name: u64,)* }
@@ -65,6 +65,16 @@ counters! {
     panics,
     /// Accepts that failed for want of a resource.
     accept_failures,
+    /// Bytes of memory held now for what is queued to send.
+    send_queue_bytes,
+    /// Bytes of memory held now for what has arrived and was not decoded yet.
+    deferred_bytes,
+    /// Bytes of memory held now for frames and messages whose rest has not arrived.
+    reassembly_bytes,
+    /// Bytes of memory held now for what has arrived whole and was not taken.
+    inbox_bytes,
+    /// Bytes of memory held now for payloads of RPC calls that were not taken.
+    payload_bytes,
 }
 
 impl Counters {

@@ -11,7 +11,7 @@ mod waiters;
 pub use self::connection::Connection;
 pub use self::options::ConnectionOptions;
 pub use self::reason::CloseReason;
-pub(crate) use self::send_queue::{BufferPool, SLICES_MAX};
+pub(crate) use self::send_queue::{BufferPool, SEGMENT_BYTES, SLICES_MAX};
 pub(crate) use self::state::{Backlog, Flush, PauseSet, State, WriteState};
 pub(crate) use self::table::{Conn, ConnTable};
 pub use self::waiters::Waiter;

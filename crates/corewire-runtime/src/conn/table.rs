@@ -5,13 +5,12 @@ use std::rc::Rc;
 use corewire_driver::Token;
 
 use super::options::ConnectionOptions;
-use super::send_queue::SendQueue;
+use super::send_queue::{SEGMENT_BYTES, SendQueue};
 use super::state::{Backlog, Flush, PauseSet, State, WriteState};
 use super::waiters::Waiters;
 use crate::memory::Account;
 use crate::protocol::Protocol;
 use crate::timer_wheel::TimerKey;
-use crate::worker::SEGMENT_BYTES;
 
 pub(crate) struct Conn {
     pub(crate) token: Token,

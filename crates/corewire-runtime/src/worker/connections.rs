@@ -301,6 +301,7 @@ impl Core {
                 self.cancel_timer(key);
             }
             Counters::add(&self.counters.closed, 1);
+            conn.out.clear(&mut self.pool.borrow_mut());
             conn.waiters.take_into(&mut self.woken.borrow_mut());
             if let Some(mut protocol) = conn.protocol.take() {
                 let connection = Connection { core: self.clone(), token, carried: None };

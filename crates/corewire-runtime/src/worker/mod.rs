@@ -2,12 +2,11 @@
 
 mod connections;
 mod lingering;
+mod memory;
 mod sending;
 #[cfg(test)]
 mod tests;
 mod tick;
-
-pub(crate) use self::sending::SEGMENT_BYTES;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

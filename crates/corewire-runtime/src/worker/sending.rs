@@ -9,7 +9,8 @@ use corewire_driver::{Driver, Token};
 use super::Core;
 use super::connections::finish_write;
 use crate::conn::{
-    Backlog, BufferPool, CloseReason, Conn, Flush, PauseSet, SLICES_MAX, State, Waiter, WaitsFor,
+    Backlog, BufferPool, CloseReason, Conn, Flush, PauseSet, SEGMENT_BYTES, SLICES_MAX, State, Waiter,
+    WaitsFor,
 };
 use crate::error::SendError;
 use crate::stats::Counters;
@@ -17,11 +18,6 @@ use crate::stats::Counters;
 /// A message of at least this size goes to the kernel straight from the caller's memory if nothing stands in its
 /// way: copying it to a queue would cost a tenth of the whole exchange.
 const WRITE_THROUGH_MIN: usize = 16 * 1024;
-
-/// A queue that grows to this size within a tick is flushed at once, while it is in cache, in pieces of just this size:
-/// what one TCP segment of the loopback device (and of segmentation offload) holds, 64 KiB less the headers. A few
-/// bytes more would travel in a segment of their own.
-pub(crate) const SEGMENT_BYTES: usize = 65_483;
 
 /// What tasks may send on one connection in one tick before they are made to let others have a turn: enough for the
 /// kernel to be busy with, little enough for the peer to find it in cache.
@@ -47,10 +43,7 @@ impl Core {
         if total >= WRITE_THROUGH_MIN && !conn.is_stuck() {
             return self.write_through(conn, parts);
         }
-        conn.out.reserve(total, &mut self.pool.borrow_mut());
-        for part in parts {
-            conn.out.append(part);
-        }
+        conn.out.push_parts(parts, &mut self.pool.borrow_mut());
         self.queued(conn);
         Ok(())
     }

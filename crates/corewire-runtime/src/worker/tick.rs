@@ -55,6 +55,7 @@ impl Core {
         self.reap_closed();
         self.reap_udp();
         self.wake_woken();
+        self.note_memory();
         self.counters.publish(&self.shared.counters);
     }
 
