@@ -11,6 +11,7 @@ use crate::event::{Event, Token};
 use crate::parking::Parking;
 use crate::probe::{Backend, UringUnavailable, probe};
 use crate::readiness::Readiness;
+use crate::role::Role;
 #[cfg(target_os = "linux")]
 use crate::uring::Uring;
 use crate::wake::Waker;
@@ -144,7 +145,7 @@ impl Driver {
     /// # Errors
     /// The kernel will not watch it.
     pub fn add_listener(&mut self, socket: Socket) -> io::Result<Token> {
-        each!(mut self, inner => inner.add_listener(socket))
+        each!(mut self, inner => inner.add(socket, Role::Listener))
     }
 
     /// Receives from a connected, non-blocking socket from now on.
@@ -152,7 +153,7 @@ impl Driver {
     /// # Errors
     /// The kernel will not watch it.
     pub fn add_stream(&mut self, socket: Socket) -> io::Result<Token> {
-        each!(mut self, inner => inner.add_stream(socket))
+        each!(mut self, inner => inner.add(socket, Role::Stream))
     }
 
     /// Watches a non-blocking datagram socket from now on; see [`udp`](crate::udp) for the calls that receive and send.
@@ -160,7 +161,7 @@ impl Driver {
     /// # Errors
     /// The kernel will not watch it.
     pub fn add_datagram(&mut self, socket: Socket) -> io::Result<Token> {
-        each!(mut self, inner => inner.add_datagram(socket))
+        each!(mut self, inner => inner.add(socket, Role::Datagram))
     }
 
     /// Tells [`Event::DatagramReadable`] once more: not all was received that was there.
@@ -182,7 +183,7 @@ impl Driver {
     /// # Errors
     /// The kernel will not watch it.
     pub fn connect(&mut self, socket: Socket) -> io::Result<Token> {
-        each!(mut self, inner => inner.add_connecting(socket))
+        each!(mut self, inner => inner.add(socket, Role::Connecting))
     }
 
     /// Limits how many bytes one [`Event::Received`] of this connection carries, at least 1. Default, and for any

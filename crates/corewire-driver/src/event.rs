@@ -45,7 +45,7 @@ pub enum Event {
         /// The new connection, not yet watched by any driver.
         socket: Socket,
     },
-    /// A listener could not accept for want of a resource (open files, memory). It rests until
+    /// A listener could not accept for want of a resource (open files, memory). It backs off until
     /// [`resume_accept`](crate::Driver::resume_accept); connections wait in its backlog meanwhile.
     AcceptFailed {
         /// The listener.
@@ -71,7 +71,7 @@ pub enum Event {
         /// The connection.
         token: Token,
     },
-    /// A connection begun by [`connect`](crate::Driver::connect) stands; it receives from now on.
+    /// A connection begun by [`connect`](crate::Driver::connect) is established; it receives from now on.
     Connected {
         /// The connection.
         token: Token,

@@ -17,8 +17,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod affinity;
-mod arena;
-mod blocks;
+mod buffer_pool;
 pub mod clock;
 mod config;
 mod counters;
@@ -29,6 +28,9 @@ pub mod net;
 mod parking;
 mod probe;
 mod readiness;
+mod ready;
+mod receive_buffer;
+mod role;
 mod spin;
 mod table;
 pub mod udp;
@@ -37,7 +39,7 @@ mod uring;
 mod wake;
 
 pub use affinity::{available_cpus, pin_current_thread};
-pub use blocks::Blocks;
+pub use buffer_pool::BufferPool;
 pub use config::{DriverConfig, DriverKind, ParseDriverKindError};
 pub use counters::DriverCounters;
 pub use driver::{Driver, DriverError};

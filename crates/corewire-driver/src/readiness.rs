@@ -1,6 +1,5 @@
 //! The readiness backend: epoll or kqueue, edge-triggered, by way of mio.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -10,12 +9,14 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
 use socket2::Socket;
 
-use crate::arena::Arena;
 use crate::config::DriverConfig;
 use crate::counters::DriverCounters;
 use crate::event::{Event, Token};
 use crate::net;
 use crate::parking::Parking;
+use crate::ready::{Pending, Ready, ReadyList};
+use crate::receive_buffer::ReceiveBuffer;
+use crate::role::{Receiving, Role};
 use crate::spin::Spin;
 use crate::table::Table;
 use crate::wake::{Waker, WakerKind};
@@ -29,9 +30,9 @@ pub(crate) struct Readiness {
     events: Events,
     waker: Waker,
     table: Table<Io>,
-    arena: Arena,
+    receive_buffer: ReceiveBuffer,
     spin: Spin,
-    ready: VecDeque<Ready>,
+    ready: ReadyList,
     counters: DriverCounters,
     budget: usize,
     events_per_turn: usize,
@@ -41,36 +42,14 @@ pub(crate) struct Readiness {
 struct Io {
     socket: Socket,
     role: Role,
-    /// The owner wants no bytes now.
-    paused: bool,
-    /// An edge came while paused.
-    pending_edge: bool,
+    receiving: Receiving,
+    /// Somebody waits until the socket takes bytes.
+    write_interest: bool,
+    /// The peer has closed its half: read on to the end even after a short read.
+    peer_closed: bool,
     /// Bytes that one receive takes at most.
     receive_max: usize,
-    /// Somebody waits for room to send.
-    wants_room: bool,
-    /// The end, or the error that ended it, was reported: every later edge would tell it again.
-    ended: bool,
-    /// A listener that could not accept, and was not resumed yet.
-    resting: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Listener,
-    Connecting,
-    Stream,
-    Datagram,
-}
-
-/// One socket that has something to do, and what.
-#[derive(Debug, Clone, Copy)]
-struct Ready {
-    token: Token,
-    readable: bool,
-    writable: bool,
-    /// The peer has closed its half: read on to the end even after a short read.
-    closed: bool,
+    pending: Pending,
 }
 
 impl Readiness {
@@ -82,9 +61,9 @@ impl Readiness {
             events: Events::with_capacity(config.events_per_turn),
             waker: Waker(WakerKind::Readiness(Arc::new(waker))),
             table: Table::new(),
-            arena: Arena::new(config.receive_block_size),
+            receive_buffer: ReceiveBuffer::new(config.receive_block_size),
             spin: Spin::new(config.spin),
-            ready: VecDeque::with_capacity(config.events_per_turn),
+            ready: ReadyList::default(),
             counters: DriverCounters::default(),
             budget: 0,
             events_per_turn: config.events_per_turn,
@@ -107,44 +86,24 @@ impl Readiness {
         self.table.get(token).map(|io| &io.socket)
     }
 
-    pub(crate) fn add_listener(&mut self, socket: Socket) -> io::Result<Token> {
-        self.register(socket, Role::Listener, Interest::READABLE)
-    }
-
-    pub(crate) fn add_stream(&mut self, socket: Socket) -> io::Result<Token> {
-        self.register(socket, Role::Stream, Interest::READABLE | Interest::WRITABLE)
-    }
-
-    pub(crate) fn add_connecting(&mut self, socket: Socket) -> io::Result<Token> {
-        self.register(socket, Role::Connecting, Interest::READABLE | Interest::WRITABLE)
-    }
-
-    pub(crate) fn add_datagram(&mut self, socket: Socket) -> io::Result<Token> {
-        self.register(socket, Role::Datagram, Interest::READABLE | Interest::WRITABLE)
-    }
-
-    pub(crate) fn read_again(&mut self, token: Token) {
-        self.ready.push_back(Ready { token, readable: true, writable: false, closed: false });
-    }
-
-    pub(crate) fn want_writable(&mut self, token: Token) -> io::Result<()> {
-        self.table.get_mut(token).ok_or_else(net::not_open)?.wants_room = true;
-        Ok(())
-    }
-
-    fn register(&mut self, socket: Socket, role: Role, interest: Interest) -> io::Result<Token> {
+    pub(crate) fn add(&mut self, socket: Socket, role: Role) -> io::Result<Token> {
+        let interest = match role {
+            Role::Listener => Interest::READABLE,
+            Role::Connecting | Role::Stream | Role::Datagram => Interest::READABLE | Interest::WRITABLE,
+        };
         let fd = socket.as_raw_fd();
         let token = self.table.insert(Io {
             socket,
             role,
-            paused: false,
-            pending_edge: false,
+            receiving: Receiving::On,
+            write_interest: false,
+            peer_closed: false,
             receive_max: usize::MAX,
-            wants_room: false,
-            ended: false,
-            resting: false,
+            pending: Pending::default(),
         });
-        let key = mio::Token(token.to_bits() as usize);
+        // The index alone: a token has more bits than the poll carries on some systems. An event is taken before its
+        // socket can be closed, so the index is enough.
+        let key = mio::Token(token.index());
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), key, interest) {
             self.table.remove(token);
             return Err(error);
@@ -159,6 +118,17 @@ impl Readiness {
         Some(io.socket)
     }
 
+    pub(crate) fn read_again(&mut self, token: Token) {
+        if let Some(io) = self.table.get_mut(token) {
+            self.ready.add(token, &mut io.pending, Ready::READABLE);
+        }
+    }
+
+    pub(crate) fn want_writable(&mut self, token: Token) -> io::Result<()> {
+        self.table.get_mut(token).ok_or_else(net::not_open)?.write_interest = true;
+        Ok(())
+    }
+
     pub(crate) fn set_receive_max(&mut self, token: Token, bytes: usize) {
         if let Some(io) = self.table.get_mut(token) {
             io.receive_max = bytes.max(1);
@@ -167,29 +137,28 @@ impl Readiness {
 
     pub(crate) fn pause_receive(&mut self, token: Token) {
         if let Some(io) = self.table.get_mut(token) {
-            io.paused = true;
+            io.receiving.pause();
         }
     }
 
     pub(crate) fn resume_receive(&mut self, token: Token) {
         let Some(io) = self.table.get_mut(token) else { return };
-        if std::mem::take(&mut io.paused) && std::mem::take(&mut io.pending_edge) {
-            // Whether the peer has closed meanwhile is not known: read to the end.
-            self.ready.push_back(Ready { token, readable: true, writable: false, closed: true });
+        if io.receiving.resume() == Some(true) {
+            self.ready.add(token, &mut io.pending, Ready::READABLE);
         }
     }
 
     pub(crate) fn resume_accept(&mut self, token: Token) {
-        if let Some(io) = self.table.get_mut(token) {
-            io.resting = false;
-            self.ready.push_back(Ready { token, readable: true, writable: false, closed: false });
+        let Some(io) = self.table.get_mut(token) else { return };
+        if io.receiving.resume_accept() {
+            self.ready.add(token, &mut io.pending, Ready::READABLE);
         }
     }
 
     pub(crate) fn send(&mut self, token: Token, slices: &[IoSlice<'_>], total: usize) -> io::Result<usize> {
         let io = self.table.get_mut(token).ok_or_else(net::not_open)?;
         let sent = net::send(&io.socket, slices)?;
-        io.wants_room = sent < total;
+        io.write_interest = sent < total;
         Ok(sent)
     }
 
@@ -218,12 +187,11 @@ impl Readiness {
                 self.counters.wakes += 1;
                 continue;
             }
-            self.ready.push_back(Ready {
-                token: Token::from_bits(event.token().0 as u64),
-                readable: event.is_readable() || event.is_read_closed() || event.is_error(),
-                writable: event.is_writable() || event.is_write_closed() || event.is_error(),
-                closed: event.is_read_closed() || event.is_error(),
-            });
+            let Some((token, io)) = self.table.at_index(event.token().0) else { continue };
+            io.peer_closed |= event.is_read_closed() || event.is_error();
+            let readable = event.is_readable() || event.is_read_closed() || event.is_error();
+            let writable = event.is_writable() || event.is_write_closed() || event.is_error();
+            self.ready.add(token, &mut io.pending, Ready { readable, writable });
         }
         Ok(())
     }
@@ -231,72 +199,60 @@ impl Readiness {
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         while self.budget > 0 {
-            let ready = self.ready.pop_front()?;
+            let token = self.ready.next()?;
             self.budget -= 1;
-            if let Some(event) = self.serve(ready) {
+            if let Some(event) = self.serve(token) {
                 return Some(event);
             }
         }
         None
     }
 
-    fn serve(&mut self, mut ready: Ready) -> Option<Event> {
-        let token = ready.token;
+    fn serve(&mut self, token: Token) -> Option<Event> {
         let io = self.table.get_mut(token)?;
+        let ready = io.pending.take();
         match io.role {
-            Role::Listener if io.paused => {
-                io.pending_edge = true;
-                return None;
-            }
-            Role::Listener if io.resting => return None,
-            Role::Listener => return self.accept(token),
-            Role::Connecting if ready.writable => return Some(self.finish_connect(ready)),
+            Role::Connecting if ready.writable => return Some(self.finish_connect(token, ready.readable)),
             Role::Connecting => return None,
-            Role::Stream | Role::Datagram => {}
-        }
-        let is_datagram = io.role == Role::Datagram;
-        if ready.writable {
-            ready.writable = false;
-            if std::mem::take(&mut io.wants_room) {
+            Role::Stream | Role::Datagram if ready.writable && std::mem::take(&mut io.write_interest) => {
                 if ready.readable {
-                    self.ready.push_front(ready);
+                    self.ready.add(token, &mut io.pending, Ready::READABLE);
                 }
-                return Some(if is_datagram {
-                    Event::DatagramWritable { token }
-                } else {
-                    Event::Writable { token }
+                let is_datagram = io.role == Role::Datagram;
+                return Some(match is_datagram {
+                    true => Event::DatagramWritable { token },
+                    false => Event::Writable { token },
                 });
             }
+            Role::Listener | Role::Stream | Role::Datagram => {}
         }
-        if !ready.readable || io.ended {
+        if !ready.readable || !io.receiving.note_edge() {
             return None;
         }
-        if io.paused {
-            io.pending_edge = true;
-            return None;
+        match io.role {
+            Role::Listener => self.accept(token),
+            Role::Datagram => Some(Event::DatagramReadable { token }),
+            Role::Connecting | Role::Stream => self.receive(token),
         }
-        if is_datagram {
-            return Some(Event::DatagramReadable { token });
-        }
-        match self.arena.receive(&io.socket, io.receive_max) {
+    }
+
+    fn receive(&mut self, token: Token) -> Option<Event> {
+        let io = self.table.get_mut(token)?;
+        match self.receive_buffer.receive(&io.socket, io.receive_max) {
             Ok(None) => None,
             Ok(Some((data, _))) if data.is_empty() => {
-                io.ended = true;
+                io.receiving = Receiving::Ended;
                 Some(Event::ReadClosed { token })
             }
             Ok(Some((data, filled))) => {
-                if filled || ready.closed {
+                if filled || io.peer_closed {
                     // Behind the others: one busy peer does not starve the rest.
-                    self.ready.push_back(ready);
+                    self.ready.add(token, &mut io.pending, Ready::READABLE);
                 }
                 Some(Event::Received { token, data })
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                self.ready.push_back(ready);
-                None
-            }
             Err(error) => {
-                io.ended = true;
+                io.receiving = Receiving::Ended;
                 Some(Event::Failed { token, error })
             }
         }
@@ -306,32 +262,26 @@ impl Readiness {
         let io = self.table.get_mut(listener)?;
         match net::accept(&io.socket) {
             Ok(Some(socket)) => {
-                self.ready.push_back(Ready {
-                    token: listener,
-                    readable: true,
-                    writable: false,
-                    closed: false,
-                });
+                self.ready.add(listener, &mut io.pending, Ready::READABLE);
                 Some(Event::Accepted { listener, socket })
             }
             Ok(None) => None,
             Err(error) => {
-                io.resting = true;
+                io.receiving = Receiving::AcceptBackoff;
                 Some(Event::AcceptFailed { listener, error })
             }
         }
     }
 
-    fn finish_connect(&mut self, ready: Ready) -> Event {
-        let token = ready.token;
+    fn finish_connect(&mut self, token: Token, readable: bool) -> Event {
         let Some(io) = self.table.get_mut(token) else {
             return Event::Failed { token, error: net::not_open() };
         };
         match net::connect_result(&io.socket) {
             Ok(()) => {
                 io.role = Role::Stream;
-                if ready.readable {
-                    self.ready.push_back(Ready { writable: false, ..ready });
+                if readable {
+                    self.ready.add(token, &mut io.pending, Ready::READABLE);
                 }
                 Event::Connected { token }
             }

@@ -31,6 +31,14 @@ impl<T> Table<T> {
         Token { index, generation: 0 }
     }
 
+    /// What the slot holds now, with its token.
+    #[inline]
+    pub(crate) fn at_index(&mut self, index: usize) -> Option<(Token, &mut T)> {
+        let slot = self.slots.get_mut(index)?;
+        let token = Token { index: u32::try_from(index).ok()?, generation: slot.generation };
+        slot.value.as_mut().map(|value| (token, value))
+    }
+
     #[inline]
     pub(crate) fn get(&self, token: Token) -> Option<&T> {
         let slot = self.slots.get(token.index as usize)?;
@@ -73,6 +81,8 @@ mod tests {
         assert_eq!(table.get(first), None);
         assert_eq!(table.remove(first), None);
         assert_eq!(table.get(second), Some(&"second"));
+        assert_eq!(table.at_index(0), Some((second, &mut "second")));
+        assert_eq!(table.at_index(1), None);
         assert_eq!(table.len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use bytes::Bytes;
-use corewire_driver::Blocks;
+use corewire_driver::BufferPool;
 use corewire_proto::codec::{FrameHead, FrameKind};
 
 /// One frame that has arrived, borrowed from the receive buffer.
@@ -62,7 +62,7 @@ impl<'a> Frame<'a> {
 #[inline]
 fn small_bytes(payload: &[u8]) -> Bytes {
     thread_local! {
-        static BLOCKS: RefCell<Blocks> = RefCell::new(Blocks::new(64 * 1024));
+        static BLOCKS: RefCell<BufferPool> = RefCell::new(BufferPool::new(64 * 1024));
     }
     if payload.is_empty() {
         return Bytes::new();

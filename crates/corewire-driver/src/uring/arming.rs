@@ -10,6 +10,7 @@ use super::operation::Operation;
 use super::state::PollOut;
 use super::{NO_SOCKET, Uring};
 use crate::event::Token;
+use crate::ready::Ready;
 
 const POLL_IN: u32 = (libc_poll::IN | libc_poll::RDHUP) as u32;
 const POLL_OUT: u32 = libc_poll::OUT as u32;
@@ -86,9 +87,9 @@ impl Uring {
             self.ring.push(&entry(operation, fd).user_data(operation.user_data(token)))?;
             io.armed = Some(operation);
             self.in_flight += 1;
-            if operation == Operation::PollIn && !std::mem::replace(&mut io.listed, true) {
+            if operation == Operation::PollIn {
                 // Bytes may have come before the poll.
-                self.readable.push_back(token);
+                self.ready.add(token, &mut io.pending, Ready::READABLE);
             }
         }
         Ok(())

@@ -10,9 +10,11 @@ use socket2::Socket;
 use super::Uring;
 use super::arming::libc_poll;
 use super::operation::Operation;
-use super::state::{PollOut, ReceivePath, Role};
+use super::state::{PollOut, ReceivePath};
 use crate::event::{Event, Token};
 use crate::net;
+use crate::ready::Ready;
+use crate::role::{Receiving, Role};
 
 impl Uring {
     pub(super) fn complete(&mut self, completion: &cqueue::Entry) -> Option<Event> {
@@ -56,7 +58,7 @@ impl Uring {
                 Some(Event::Received { token, data })
             }
             (0, _) => {
-                io.ended = true;
+                io.receiving = Receiving::Ended;
                 return Some(Event::ReadClosed { token });
             }
             _ => match Errno::from_raw_os_error(-result) {
@@ -67,7 +69,7 @@ impl Uring {
                 }
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => None,
                 error => {
-                    io.ended = true;
+                    io.receiving = Receiving::Ended;
                     return Some(Event::Failed { token, error: error.into() });
                 }
             },
@@ -86,14 +88,8 @@ impl Uring {
             io.armed = None;
             io.cancelling = false;
         }
-        if io.paused {
-            io.pending_edge = true;
-        } else if io.path == ReceivePath::Direct {
-            // A datagram socket is polled for each datagram: once in the list is enough.
-            let is_listed = std::mem::replace(&mut io.listed, true);
-            if io.role != Role::Datagram || !is_listed {
-                self.readable.push_back(token);
-            }
+        if io.path == ReceivePath::Direct && io.receiving.note_edge() {
+            self.ready.add(token, &mut io.pending, Ready::READABLE);
         }
         if !more {
             self.rearm(token);
@@ -101,25 +97,28 @@ impl Uring {
         None
     }
 
-    pub(super) fn receive_directly(&mut self, token: Token) -> Option<Event> {
+    /// Serves a socket of the direct path from the list.
+    ///
+    /// Completions and listed sockets take turns, so the order in which a connection's bytes were taken from the socket
+    /// must not depend on it: while a receive of the ring is armed, bytes that it has taken may wait in the completion
+    /// queue (or behind it, if it is full), and nothing is received directly. The last completion of that receive arms
+    /// the poll, which lists the connection again. That the peer has closed is said by a poll; if its completion comes
+    /// after the direct receive it lists the connection once more, and the end is found then.
+    pub(super) fn serve(&mut self, token: Token) -> Option<Event> {
         let buffer_size = self.buffer_size;
         let io = self.table.get_mut(token)?;
-        io.listed = false;
-        if io.paused {
-            io.pending_edge = true;
+        io.pending.take();
+        let is_direct = io.path == ReceivePath::Direct && io.armed != Some(Operation::Receive);
+        if !is_direct || !io.receiving.note_edge() {
             return None;
         }
         if io.role == Role::Datagram {
             return Some(Event::DatagramReadable { token });
         }
-        // What a receive of the ring has taken comes first: its end arms the poll, which lists the connection again.
-        if io.ended || io.path != ReceivePath::Direct || io.armed == Some(Operation::Receive) {
-            return None;
-        }
-        match self.arena.receive(&io.socket, io.receive_max) {
+        match self.receive_buffer.receive(&io.socket, io.receive_max) {
             Ok(None) => None,
             Ok(Some((data, _))) if data.is_empty() => {
-                io.ended = true;
+                io.receiving = Receiving::Ended;
                 Some(Event::ReadClosed { token })
             }
             Ok(Some((data, filled))) => {
@@ -127,16 +126,12 @@ impl Uring {
                     self.disarm(token);
                     self.rearm(token);
                 } else if filled || io.peer_closed {
-                    self.readable.push_back(token);
+                    self.ready.add(token, &mut io.pending, Ready::READABLE);
                 }
                 Some(Event::Received { token, data })
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                self.readable.push_back(token);
-                None
-            }
             Err(error) => {
-                io.ended = true;
+                io.receiving = Receiving::Ended;
                 Some(Event::Failed { token, error })
             }
         }
@@ -185,6 +180,7 @@ impl Uring {
             self.rearm(listener);
             return None;
         }
+        io.receiving = Receiving::AcceptBackoff;
         Some(Event::AcceptFailed { listener, error })
     }
 

@@ -3,6 +3,8 @@
 use socket2::Socket;
 
 use super::operation::Operation;
+use crate::ready::Pending;
+use crate::role::{Receiving, Role};
 
 #[derive(Debug)]
 pub(super) struct Io {
@@ -13,9 +15,7 @@ pub(super) struct Io {
     pub(super) armed: Option<Operation>,
     /// It has been asked to end.
     pub(super) cancelling: bool,
-    pub(super) paused: bool,
-    /// Direct path: bytes, or the end, came while paused.
-    pub(super) pending_edge: bool,
+    pub(super) receiving: Receiving,
     /// Bytes that one receive takes at most; a connection with a limit stays on the direct path.
     pub(super) receive_max: usize,
     pub(super) poll_out: PollOut,
@@ -23,21 +23,11 @@ pub(super) struct Io {
     pub(super) is_to_arm: bool,
     /// Direct path: the peer has closed its half; what is left is to be read to the end.
     pub(super) peer_closed: bool,
-    /// Datagrams: in the list of sockets that may have some.
-    pub(super) listed: bool,
-    /// The end, or the error that ended it, was reported.
-    pub(super) ended: bool,
+    /// Direct path: that there may be something to receive.
+    pub(super) pending: Pending,
     /// Grows with full buffers, shrinks with others: see [`Io::note_chunk`].
     pub(super) fullness: u8,
     pub(super) small_in_a_row: u8,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Listener,
-    Connecting,
-    Stream,
-    Datagram,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,14 +59,12 @@ impl Io {
             path: if role == Role::Datagram { ReceivePath::Direct } else { ReceivePath::Buffers },
             armed: None,
             cancelling: false,
-            paused: false,
-            pending_edge: false,
+            receiving: Receiving::On,
             receive_max: usize::MAX,
             poll_out: PollOut::No,
             is_to_arm: false,
             peer_closed: false,
-            listed: false,
-            ended: false,
+            pending: Pending::default(),
             fullness: 0,
             small_in_a_row: 0,
         }
@@ -84,8 +72,8 @@ impl Io {
 
     /// What of the receiving side is to be given to the kernel.
     pub(super) fn to_arm(&self) -> Option<Operation> {
-        let is_wanted = self.armed.is_none() && !self.paused && !self.ended && self.role != Role::Connecting;
-        is_wanted.then(|| self.operation())
+        let is_idle = self.armed.is_none() && self.role != Role::Connecting;
+        (is_idle && self.receiving == Receiving::On).then(|| self.operation())
     }
 
     /// What should be in the kernel's hands for the receiving side.

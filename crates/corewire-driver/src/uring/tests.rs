@@ -8,6 +8,8 @@ use super::Uring;
 use crate::config::DriverConfig;
 use crate::event::{Event, Token};
 use crate::probe::probe;
+use crate::ready::Ready;
+use crate::role::Role;
 
 fn driver() -> Option<Uring> {
     probe().uring.is_ok().then(|| Uring::new(&DriverConfig::default()).expect("the probe says that it works"))
@@ -18,7 +20,7 @@ fn pair(driver: &mut Uring) -> (Token, TcpStream) {
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let socket = socket2::Socket::from(listener.accept().unwrap().0);
     socket.set_nonblocking(true).unwrap();
-    (driver.add_stream(socket).unwrap(), peer)
+    (driver.add(socket, Role::Stream).unwrap(), peer)
 }
 
 /// One turn, at most 50 ms, and what it tells.
@@ -54,4 +56,55 @@ fn pausing_on_the_direct_path_asks_nothing_of_the_kernel() {
             }
         }
     }
+}
+
+/// Nothing is under way that was asked for before.
+fn at_rest(driver: &mut Uring) {
+    for _ in 0..3 {
+        driver.turn(Some(Duration::ZERO), &()).unwrap();
+        while driver.next_event().is_some() {}
+    }
+}
+
+#[test]
+fn many_completions_do_not_hold_up_the_direct_path() {
+    let Some(mut driver) = driver() else { return };
+    let mut others: Vec<_> = (0..60).map(|_| pair(&mut driver)).collect();
+    let (token, mut peer) = pair(&mut driver);
+    driver.set_receive_max(token, 100);
+    at_rest(&mut driver);
+    peer.write_all(&[1; 10]).unwrap();
+    others.iter_mut().for_each(|(_, peer)| peer.write_all(&[2; 10]).unwrap());
+    let events = turn(&mut driver);
+    assert!(events.len() > 21, "{} events", events.len());
+    let place =
+        events.iter().position(|event| matches!(event, Event::Received { token: of, .. } if *of == token));
+    assert!(place.is_some_and(|place| place <= 20), "served at place {place:?} of {}", events.len());
+}
+
+#[test]
+fn what_the_ring_has_taken_comes_before_what_is_received_directly() {
+    let Some(mut driver) = driver() else { return };
+    let (token, mut peer) = pair(&mut driver);
+    at_rest(&mut driver);
+    let sent: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+    peer.write_all(&sent[..60_000]).unwrap();
+    // The ring takes these bytes; the next ones are in the socket when it is to be received from directly.
+    driver.turn(Some(Duration::from_millis(50)), &()).unwrap();
+    peer.write_all(&sent[60_000..]).unwrap();
+    driver.set_receive_max(token, 70_000);
+    let io = driver.table.get_mut(token).unwrap();
+    driver.ready.add(token, &mut io.pending, Ready::READABLE);
+    driver.in_a_row = super::COMPLETIONS_IN_A_ROW;
+    let mut got = Vec::new();
+    while got.len() < sent.len() {
+        while let Some(event) = driver.next_event() {
+            match event {
+                Event::Received { data, .. } => got.extend_from_slice(&data),
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        driver.turn(Some(Duration::from_millis(50)), &()).unwrap();
+    }
+    assert!(got == sent, "the bytes are out of order");
 }

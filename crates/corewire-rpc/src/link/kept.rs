@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use bytes::Bytes;
-use corewire_driver::Blocks;
+use corewire_driver::BufferPool;
 use corewire_proto::rpc::Origin;
 
 /// A payload up to this size is copied when it is kept, in bytes.
@@ -101,7 +101,7 @@ impl Keeper {
 
 fn copy_to_block(bytes: &[u8]) -> Bytes {
     thread_local! {
-        static BLOCKS: RefCell<Blocks> = RefCell::new(Blocks::new(BLOCK));
+        static BLOCKS: RefCell<BufferPool> = RefCell::new(BufferPool::new(BLOCK));
     }
     BLOCKS.with_borrow_mut(|blocks| {
         let room = blocks.room(bytes.len());

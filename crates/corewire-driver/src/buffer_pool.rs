@@ -7,18 +7,18 @@ use bytes::BytesMut;
 /// While nobody keeps a piece, the block is used from its start again and again, so it stays in cache. In steady
 /// state nothing is allocated, even if pieces are kept for a while.
 #[derive(Debug)]
-pub struct Blocks {
+pub struct BufferPool {
     current: BytesMut,
     size: usize,
     /// The latest last.
     retired: Vec<BytesMut>,
 }
 
-impl Blocks {
-    /// Blocks remembered for use again; beyond this the oldest is freed with its last piece.
+impl BufferPool {
+    /// BufferPool remembered for use again; beyond this the oldest is freed with its last piece.
     const RETIRED_MAX: usize = 16;
 
-    /// Blocks of `size` bytes, allocated as they are needed.
+    /// BufferPool of `size` bytes, allocated as they are needed.
     pub fn new(size: usize) -> Self {
         Self { current: BytesMut::new(), size, retired: Vec::new() }
     }
@@ -53,7 +53,7 @@ impl Blocks {
 mod tests {
     use super::*;
 
-    fn take(blocks: &mut Blocks, bytes: &[u8]) -> bytes::Bytes {
+    fn take(blocks: &mut BufferPool, bytes: &[u8]) -> bytes::Bytes {
         let room = blocks.room(bytes.len());
         room.extend_from_slice(bytes);
         room.split().freeze()
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_once_no_piece_is_kept() {
-        let mut blocks = Blocks::new(1024);
+        let mut blocks = BufferPool::new(1024);
         let first = take(&mut blocks, &[1; 100]);
         let place = first.as_ptr();
         drop(first);
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn kept_pieces_stay_and_their_blocks_come_back_later() {
-        let mut blocks = Blocks::new(1024);
+        let mut blocks = BufferPool::new(1024);
         let mut places = std::collections::HashSet::new();
         for round in 0..100_u8 {
             let kept: Vec<_> = (0..30_u8).map(|at| take(&mut blocks, &[round ^ at; 100])).collect();
