@@ -107,8 +107,24 @@ impl BufferRing {
     }
 }
 
+impl BufferRing {
+    #[cfg(test)]
+    pub(super) fn address(&self) -> usize {
+        self.entries.as_ptr() as usize
+    }
+
+    /// Leaves all memory to the kernel for good.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.buffers));
+        self.map_len = 0;
+    }
+}
+
 impl Drop for BufferRing {
     fn drop(&mut self) {
+        if self.map_len == 0 {
+            return;
+        }
         // SAFETY: the mapping was made by `register` with this length, and the io_uring that read it is closed.
         let unmapped = unsafe { munmap(self.entries.as_ptr().cast(), self.map_len) };
         debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");

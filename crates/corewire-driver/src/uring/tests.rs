@@ -108,3 +108,18 @@ fn what_the_ring_has_taken_comes_before_what_is_received_directly() {
     }
     assert!(got == sent, "the bytes are out of order");
 }
+
+#[test]
+fn buffers_that_the_kernel_may_still_write_to_are_not_freed() {
+    let Some(mut driver) = driver() else { return };
+    let place = driver.buffers.address();
+    // One more than there is: the drop waits in vain.
+    driver.in_flight += 1;
+    drop(driver);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_mapped = maps.lines().any(|line| {
+        let (from, to) = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
+        (usize::from_str_radix(from, 16).unwrap()..usize::from_str_radix(to, 16).unwrap()).contains(&place)
+    });
+    assert!(is_mapped);
+}
