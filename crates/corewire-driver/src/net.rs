@@ -23,8 +23,9 @@ pub struct StreamOptions {
     pub receive_buffer_size: Option<usize>,
     /// `SO_SNDBUF` in bytes; default: the system tunes it.
     pub send_buffer_size: Option<usize>,
-    /// `SO_LINGER`; zero resets the connection at close; default off.
-    pub linger: Option<Duration>,
+    /// Closing resets the connection: what is queued and not acknowledged is lost, and the peer sees an error instead
+    /// of the end (`SO_LINGER` of zero; with a time, closing would block the thread, so none can be set). Default false.
+    pub reset_on_close: bool,
 }
 
 impl Default for StreamOptions {
@@ -34,7 +35,7 @@ impl Default for StreamOptions {
             keep_alive: None,
             receive_buffer_size: None,
             send_buffer_size: None,
-            linger: None,
+            reset_on_close: false,
         }
     }
 }
@@ -58,8 +59,8 @@ impl StreamOptions {
         if let Some(size) = self.send_buffer_size {
             socket.set_send_buffer_size(size)?;
         }
-        if self.linger.is_some() {
-            socket.set_linger(self.linger)?;
+        if self.reset_on_close {
+            socket.set_linger(Some(Duration::ZERO))?;
         }
         Ok(())
     }
@@ -207,12 +208,13 @@ pub(crate) fn is_passing_accept_error(error: &io::Error) -> bool {
 /// Sends what the socket takes now; 0 when it takes nothing.
 #[inline]
 pub(crate) fn send(socket: &Socket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
         let sent = match slices {
-            [one] => rustix::net::send(socket.as_fd(), one, SendFlags::NOSIGNAL),
+            [one] => rustix::net::send(socket.as_fd(), one, flags),
             _ => {
                 let mut control = SendAncillaryBuffer::default();
-                rustix::net::sendmsg(socket.as_fd(), slices, &mut control, SendFlags::NOSIGNAL)
+                rustix::net::sendmsg(socket.as_fd(), slices, &mut control, flags)
             }
         };
         match sent {

@@ -7,7 +7,7 @@ mod common;
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -163,6 +163,48 @@ fn a_reset_is_reported_as_failure() {
             }
             other => panic!("unexpected {other:?}"),
         });
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn a_socket_that_was_made_blocking_does_not_block_the_driver() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = pair(driver);
+        let other_handle = driver.socket(token).unwrap().as_fd().try_clone_to_owned().unwrap();
+        let other_handle = TcpStream::from(other_handle);
+        other_handle.set_nonblocking(false).unwrap();
+        other_handle.set_read_timeout(Some(PATIENCE)).unwrap();
+        other_handle.set_write_timeout(Some(PATIENCE)).unwrap();
+        let started = Instant::now();
+        // As much as is asked for, so that the driver asks once more.
+        driver.set_receive_max(token, 10);
+        peer.write_all(&[7; 10]).unwrap();
+        assert_eq!(receive_exactly(driver, token, 10), [7; 10]);
+        turn_to_rest(driver);
+        let block = pattern(1 << 20);
+        while driver.send(token, &[IoSlice::new(&block)]).unwrap() == block.len() {}
+        while driver.send(token, &[IoSlice::new(b"more "), IoSlice::new(b"parts")]).unwrap() == 10 {}
+        assert!(started.elapsed() < PATIENCE, "it waited in a system call");
+    });
+}
+
+#[test]
+fn a_stream_that_resets_on_close_does_so_at_once() {
+    on_each_backend(|driver| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut options = StreamOptions::default();
+        options.reset_on_close = true;
+        let token = driver.connect(connect_tcp(listener.local_addr().unwrap(), &options).unwrap()).unwrap();
+        wait_for(driver, |event| matches!(event, Event::Connected { .. }).then_some(()));
+        let (mut peer, _) = listener.accept().unwrap();
+        let block = pattern(1 << 20);
+        while driver.send(token, &[IoSlice::new(&block)]).unwrap() == block.len() {}
+        let started = Instant::now();
+        drop(driver.close(token).unwrap());
+        driver.turn(Some(Duration::ZERO)).unwrap();
+        assert!(started.elapsed() < PATIENCE);
+        let error = peer.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     });
 }
