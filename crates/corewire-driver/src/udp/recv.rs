@@ -39,7 +39,7 @@ pub struct RecvBatch {
     /// Messages that the next call asks for, and that the last one asked for.
     wanted: usize,
     asked: usize,
-    drops: u32,
+    drops: Option<u32>,
 }
 
 /// What the kernel writes beside one message's bytes.
@@ -88,7 +88,7 @@ impl RecvBatch {
             headers: Vec::with_capacity(messages),
             wanted: messages,
             asked: messages,
-            drops: 0,
+            drops: None,
         };
         batch.memory = batch.new_memory(messages);
         for _ in 0..messages {
@@ -122,6 +122,7 @@ impl RecvBatch {
     /// the socket goes on.
     pub fn recv(&mut self, socket: &Socket) -> io::Result<usize> {
         self.metas.clear();
+        self.drops = None;
         let messages = self.headers.len();
         let memory = std::mem::take(&mut self.memory);
         let mut memory = match memory.try_into_mut() {
@@ -154,9 +155,7 @@ impl RecvBatch {
         for (header, scratch) in self.headers[..count].iter().zip(&self.scratch) {
             // SAFETY: the kernel has filled in the first `count` headers.
             let control = unsafe { control::read(&header.msg_hdr) };
-            if let Some(drops) = control.drops {
-                self.drops = drops;
-            }
+            self.drops = control.drops.or(self.drops);
             let full_len = header.msg_len as usize;
             self.metas.push(Meta {
                 from: address::read(&scratch.name, header.msg_hdr.msg_namelen),
@@ -209,9 +208,10 @@ impl RecvBatch {
         Some(Datagram { meta, payload, memory: &self.memory })
     }
 
-    /// The datagrams that the socket of the last call has dropped for want of room since it was opened, as far as
-    /// datagrams received since have told ([`UdpOptions::count_drops`](super::UdpOptions::count_drops)).
-    pub const fn drops(&self) -> u32 {
+    /// The datagrams that the socket of the last call has dropped since it was opened because its receive buffer was
+    /// full, if what the last call received tells it ([`UdpOptions::count_drops`](super::UdpOptions::count_drops)). The
+    /// kernel says nothing as long as there are none.
+    pub const fn drops(&self) -> Option<u32> {
         self.drops
     }
 

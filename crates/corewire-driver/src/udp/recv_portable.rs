@@ -78,9 +78,9 @@ impl RecvBatch {
         Some(Datagram { from: *from, bytes })
     }
 
-    /// Not told on this system: 0.
-    pub const fn drops(&self) -> u32 {
-        0
+    /// Not told on this system.
+    pub const fn drops(&self) -> Option<u32> {
+        None
     }
 
     /// The last call filled the batch: there may be more.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
+use rustix::io::Errno;
 use socket2::Socket;
 
 use super::sender::Sender;
@@ -20,8 +21,8 @@ pub struct SendMeta {
 
 /// Gathers datagrams and sends them with as few system calls as the kernel allows.
 ///
-/// Neighbours of one size and destination are joined (GSO; the last may be shorter); where the kernel refuses that they
-/// are sent one by one, and not joined again.
+/// Neighbours of one size and destination are joined (GSO; the last may be shorter). Where the kernel refuses that they
+/// are sent one by one; where it says that it cannot do it, joining is tried again only now and then.
 ///
 /// Payloads are copied, but for those that are given as [`Bytes`] ([`push_shared`](Self::push_shared)) and those that
 /// lie in [lent](Self::lend) memory.
@@ -59,6 +60,10 @@ pub struct SendBatch {
     queued: usize,
     /// Longer datagrams are not joined; 0: none is.
     joined_max: usize,
+    /// What `joined_max` is as long as the kernel refuses nothing.
+    joined_max_asked: usize,
+    /// Batches to send until a refusal is forgotten: routes and devices change.
+    refused_for: u32,
     segments_max: usize,
     limit: usize,
     sender: Sender,
@@ -115,11 +120,14 @@ impl SendBatch {
     const RUN_MAX: usize = 65_535 - 48;
     /// Bytes that may be queued by default: 16 MiB.
     pub const LIMIT: usize = 16 << 20;
+    /// Batches that are sent before joining is tried again after a refusal: one call in vain for so many.
+    const REFUSED_FOR: u32 = 1024;
     /// Memory kept once everything has left.
     const KEPT_MAX: usize = 1 << 20;
 
     /// An empty batch; `segment`: join datagrams.
     pub fn new(segment: bool) -> Self {
+        let joined_max = if segment && Sender::CAN_JOIN { PAYLOAD_MAX_V4 } else { 0 };
         Self {
             data: Vec::new(),
             kept: Vec::new(),
@@ -127,7 +135,9 @@ impl SendBatch {
             entries: Vec::new(),
             head: 0,
             queued: 0,
-            joined_max: if segment && Sender::CAN_JOIN { PAYLOAD_MAX_V4 } else { 0 },
+            joined_max,
+            joined_max_asked: joined_max,
+            refused_for: 0,
             segments_max: Self::SEGMENTS_MAX,
             limit: Self::LIMIT,
             sender: Sender::default(),
@@ -139,7 +149,7 @@ impl SendBatch {
         self.limit = bytes;
     }
 
-    /// Whether datagrams are joined: asked for, and not refused by the kernel so far.
+    /// Whether datagrams are joined: asked for, and not refused by the kernel lately.
     pub const fn is_joining(&self) -> bool {
         self.joined_max > 0
     }
@@ -357,9 +367,17 @@ impl SendBatch {
             self.segments_max = Self::SEGMENTS_OLD;
             return self.split_into(Self::SEGMENTS_OLD);
         }
-        // EIO: the device cannot; others: it cannot for this size.
-        let no_device = error.raw_os_error() == Some(5);
-        self.joined_max = if no_device { 0 } else { self.joined_max.min(entry.segment.saturating_sub(1)) };
+        let joined_max = match Errno::from_io_error(error) {
+            // The device cannot.
+            Some(Errno::IO | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => 0,
+            // It cannot for this size.
+            Some(Errno::INVAL | Errno::MSGSIZE) => self.joined_max.min(entry.segment.saturating_sub(1)),
+            // Not now, such as for want of memory: it says nothing about the next.
+            _ => self.joined_max,
+        };
+        if joined_max < self.joined_max {
+            (self.joined_max, self.refused_for) = (joined_max, Self::REFUSED_FOR);
+        }
         tracing::debug!(%error, size = entry.segment, "the kernel does not join these datagrams");
         self.split_into(1);
     }
@@ -381,6 +399,10 @@ impl SendBatch {
         self.entries.clear();
         self.data.clear();
         (self.head, self.queued) = (0, 0);
+        self.refused_for = self.refused_for.saturating_sub(1);
+        if self.refused_for == 0 {
+            self.joined_max = self.joined_max_asked;
+        }
         let lent = self.lent.and_then(|_| self.kept.pop());
         self.kept.clear();
         if let (Some(memory), Some(lent)) = (lent, &mut self.lent) {
@@ -442,4 +464,54 @@ fn is_about_peer(error: &io::Error) -> bool {
             | Kind::NotConnected
             | Kind::PermissionDenied
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch whose first entry, of ten joined datagrams, the kernel refuses with this error.
+    fn refused(errno: Errno) -> SendBatch {
+        let mut batch = SendBatch::new(true);
+        for _ in 0..10 {
+            batch.push(None, &[&[7; 1000]], SendMeta::default()).unwrap();
+        }
+        assert_eq!(batch.entries.len(), 1);
+        batch.split_head(&errno.into());
+        assert_eq!(batch.entries.len(), 10);
+        batch
+    }
+
+    /// Into how many entries the next ten of this size go.
+    fn entries(batch: &mut SendBatch, size: usize) -> usize {
+        batch.clear();
+        for _ in 0..10 {
+            batch.push(None, &[&vec![7; size]], SendMeta::default()).unwrap();
+        }
+        batch.entries.len()
+    }
+
+    #[test]
+    fn a_refusal_for_want_of_memory_is_for_once() {
+        if !Sender::CAN_JOIN {
+            return;
+        }
+        for errno in [Errno::NOBUFS, Errno::NOMEM] {
+            assert_eq!(entries(&mut refused(errno), 1000), 1, "{errno}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_joined_is_not_tried_again_for_a_while() {
+        if !Sender::CAN_JOIN {
+            return;
+        }
+        let mut batch = refused(Errno::INVAL);
+        assert_eq!((entries(&mut batch, 1000), entries(&mut batch, 999)), (10, 1));
+        let mut batch = refused(Errno::IO);
+        assert_eq!(entries(&mut batch, 1), 10);
+        assert!(!batch.is_joining());
+        let batches = (0..).take_while(|_| entries(&mut batch, 1000) == 10).count();
+        assert!((1000..=1024).contains(&batches), "joined again after {batches}");
+    }
 }

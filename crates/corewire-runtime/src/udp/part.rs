@@ -177,8 +177,9 @@ impl Core {
             match received {
                 None => return,
                 Some(Ok(_)) => {
-                    let drops = batch.drops();
-                    self.udp.with(token, |sock| sock.drops = sock.drops.max(drops));
+                    if let Some(drops) = batch.drops() {
+                        self.udp.with(token, |sock| sock.drops = drops);
+                    }
                     self.hand_over(token, batch);
                     if !batch.is_full() {
                         return;

@@ -53,6 +53,7 @@ pub struct UdpSocket {
 struct Inbox {
     batch: RecvBatch,
     next: Cursor,
+    drops: u32,
 }
 
 /// What [`UdpSocket::recv_from`] says about a datagram.
@@ -117,7 +118,7 @@ impl UdpSocket {
         let core = Core::current_or_panic("UdpSocket");
         let kind = Use::Pull { readers: Waiters::default(), writers: Waiters::default() };
         let token = core.add_udp(socket, &UdpOptions::default(), kind)?;
-        let inbox = RefCell::new(Inbox { batch: RecvBatch::new(), next: Cursor::default() });
+        let inbox = RefCell::new(Inbox { batch: RecvBatch::new(), next: Cursor::default(), drops: 0 });
         Ok(Self { core, token, inbox, turn: Cell::default() })
     }
 
@@ -248,7 +249,7 @@ impl UdpSocket {
             };
             self.take(&mut next)?;
             let mut inbox = self.inbox.borrow_mut();
-            let Inbox { batch, next: cursor } = &mut *inbox;
+            let Inbox { batch, next: cursor, .. } = &mut *inbox;
             while let Some(datagram) = batch.next_at(cursor) {
                 next(&datagram);
             }
@@ -260,12 +261,13 @@ impl UdpSocket {
     /// Takes the next datagram of the inbox, which is filled if it is empty.
     fn take<R>(&self, take: impl FnOnce(&Datagram<'_>) -> R) -> Result<R, UdpError> {
         let mut inbox = self.inbox.borrow_mut();
-        let Inbox { batch, next } = &mut *inbox;
+        let Inbox { batch, next, drops } = &mut *inbox;
         if let Some(datagram) = batch.next_at(next) {
             return Ok(take(&datagram));
         }
         *next = Cursor::default();
         self.look_at(|socket| batch.recv(socket))??;
+        *drops = batch.drops().unwrap_or(*drops);
         crate::stats::Counters::add(&self.core.counters.receives, 1);
         match batch.next_at(next) {
             Some(datagram) => Ok(take(&datagram)),
@@ -332,7 +334,7 @@ impl UdpSocket {
     /// Datagrams dropped so far because the receive buffer was full, as far as the kernel has told with those that were
     /// received ([`UdpOptions::count_drops`]).
     pub fn drops(&self) -> u32 {
-        self.inbox.borrow().batch.drops()
+        self.inbox.borrow().drops
     }
 
     /// What the kernel gave the buffers: it may be less than was asked for.
