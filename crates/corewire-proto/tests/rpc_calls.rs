@@ -318,7 +318,9 @@ fn version_1_pauses_reading_while_a_consumer_is_over_the_window() {
         assert_eq!(pair.server.machine.is_receive_paused(), paused);
     }
     pair.server.machine.release(served, 34, &mut pair.server.out);
-    assert!(!pair.server.machine.is_receive_paused());
+    assert!(pair.server.machine.is_receive_paused(), "100 of 100: a message more would stop it again");
+    pair.server.machine.release(served, 34, &mut pair.server.out);
+    assert!(!pair.server.machine.is_receive_paused(), "half of the window is free");
     assert!(pair.server.out.is_empty(), "version 1 has no credits to send");
     send(&mut pair.client, call, &[1; 34], false).unwrap();
     pair.client.machine.cancel(call, Code::OK, "", &mut pair.client.out).unwrap();
@@ -338,6 +340,8 @@ fn reading_pauses_when_consumers_together_hold_too_much() {
     pair.to_server();
     assert!(pair.server.machine.is_receive_paused());
     pair.server.machine.release(served, 0, &mut pair.server.out);
+    assert!(pair.server.machine.is_receive_paused(), "1,000 of 1,000: a message more would stop it again");
+    pair.server.machine.release(served, 984, &mut pair.server.out);
     assert!(!pair.server.machine.is_receive_paused());
     pair.server.machine.cancel(served, Code::OK, "", &mut pair.server.out).unwrap();
     pair.assert_settles_idle();

@@ -42,7 +42,7 @@ pub(super) struct Call {
     pub(super) is_abandoned: bool,
     /// The server's STREAM_INIT_ACK has been sent or received.
     pub(super) is_accepted: bool,
-    /// A send was refused for want of credit, and an event is owed when there is some.
+    /// A send found no credit, and an event is owed when there is some.
     pub(super) is_blocked: bool,
     /// What we may still send, in bytes (version 2).
     pub(super) send_credit: i64,
@@ -50,6 +50,8 @@ pub(super) struct Call {
     pub(super) receive_credit: i64,
     /// Cost of the messages handed out and not yet released.
     pub(super) unreleased: u64,
+    /// `unreleased` came over the window and has not fallen to half of it since (version 1).
+    pub(super) is_over_window: bool,
     /// Cost released and not yet granted again.
     pub(super) ungranted: u32,
     /// Hash of the names, to tell a further message of version 1 from another call under the same id.
@@ -190,6 +192,7 @@ impl Call {
             send_credit: 0,
             receive_credit: 0,
             unreleased: 0,
+            is_over_window: false,
             ungranted: 0,
             names_hash: 0,
             next_free: NONE,

@@ -108,6 +108,8 @@ pub struct Connection {
     /// Calls, and streams, that wait only for the peer's end.
     abandoned: [u32; 2],
     buffered: u64,
+    /// `buffered` came over its limit and has not fallen to half of it since.
+    is_over_buffered: bool,
     /// Calls with more unreleased than the window (version 1, which cannot stop one sender).
     over_window: u32,
 }
@@ -150,6 +152,7 @@ impl Connection {
             pings_unanswered: 0,
             abandoned: [0; 2],
             buffered: 0,
+            is_over_buffered: false,
             over_window: 0,
         }
     }
@@ -207,11 +210,12 @@ impl Connection {
     /// Consumers hold more than the limits allow: read no more until [`release`](Self::release) has made room.
     ///
     /// It says so when the whole connection holds more than [`Settings::max_buffered`], and in version 1, where one
-    /// sender cannot be stopped alone, when a single call holds more than [`Settings::window`]. A consumer that waits
+    /// sender cannot be stopped alone, when a single call holds more than [`Settings::window`]; and then until it holds
+    /// no more than half of that, so that a slow consumer does not stop and start the reader for each message. A consumer that waits
     /// for another call of the same connection before it takes what it has can then wait for ever.
     #[inline]
     pub const fn is_receive_paused(&self) -> bool {
-        self.over_window > 0 || self.buffered > self.settings.max_buffered
+        self.over_window > 0 || self.is_over_buffered
     }
 
     /// Takes a call that the peer's GOAWAY refused: it was never begun, and can be sent to another server.
@@ -383,9 +387,17 @@ impl Connection {
     fn drop_unreleased(&mut self, index: u32) {
         let call = self.calls.at(index);
         let unreleased = std::mem::take(&mut call.unreleased);
-        self.buffered -= unreleased;
-        if self.version == Some(Version::V1) && unreleased > u64::from(self.settings.window) {
+        if std::mem::take(&mut call.is_over_window) {
             self.over_window -= 1;
+        }
+        self.shrink_buffered(unreleased);
+    }
+
+    #[inline]
+    fn shrink_buffered(&mut self, cost: u64) {
+        self.buffered -= cost;
+        if self.buffered <= self.settings.max_buffered / 2 {
+            self.is_over_buffered = false;
         }
     }
 }

@@ -392,12 +392,13 @@ impl Connection {
         if call.is_abandoned {
             return Ok(());
         }
-        let before = call.unreleased;
         call.unreleased += cost;
-        self.buffered += cost;
-        if !is_v2 && before <= window && call.unreleased > window {
+        if !is_v2 && !call.is_over_window && call.unreleased > window {
+            call.is_over_window = true;
             self.over_window += 1;
         }
+        self.buffered += cost;
+        self.is_over_buffered |= self.buffered > self.settings.max_buffered;
         Ok(())
     }
 }

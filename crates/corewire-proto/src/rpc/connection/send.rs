@@ -159,15 +159,14 @@ impl Connection {
         let Some(index) = self.calls.resolve(call) else { return };
         let window = self.settings.window;
         let call = self.calls.at(index);
-        let before = call.unreleased;
-        let cost = cost(payload_len).min(before);
+        let cost = cost(payload_len).min(call.unreleased);
         call.unreleased -= cost;
-        self.buffered -= cost;
-        if self.version == Some(Version::V1) {
-            if before > u64::from(window) && call.unreleased <= u64::from(window) {
-                self.over_window -= 1;
-            }
-        } else {
+        if call.is_over_window && call.unreleased <= u64::from(window / 2) {
+            call.is_over_window = false;
+            self.over_window -= 1;
+        }
+        self.shrink_buffered(cost);
+        if self.is_v2() {
             self.grant(index, cost, out);
         }
     }
