@@ -21,7 +21,10 @@ pub struct Gauges {
     /// Calls and streams that somebody here holds, even if they are over: a handler that runs, a caller that waits, an
     /// end of a stream. Unary calls that are answered at once are never held by a server.
     pub held: usize,
-    /// Bytes of messages that were received and wait for who takes them; 16 are counted for each beside its payload.
+    /// Bytes that are held of what was received: messages that wait for who takes them, and of calls whose handler waits
+    /// its request, its metadata and itself. Counted by the memory that they occupy; see [`Settings::max_buffered`].
+    ///
+    /// [`Settings::max_buffered`]: crate::Settings::max_buffered
     pub buffered_bytes: usize,
     /// Bytes received of frames that are not whole, or whose turn has not come.
     pub unread_bytes: usize,

@@ -1,5 +1,7 @@
 //! What goes with a call beside its messages.
 
+use std::fmt;
+
 use bytes::Bytes;
 use corewire_proto::rpc::{Code, Extensions, Options, TraceContext};
 
@@ -15,22 +17,28 @@ use crate::status::Status;
 /// assert_eq!(metadata.get("user"), Some(&b"ann"[..]));
 /// assert_eq!(metadata.get("role"), None);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, Default)]
 pub struct Metadata {
-    entries: Vec<(String, Bytes)>,
+    /// As it came: read when it is asked for. Nothing of it is valid that was not checked when it was received.
+    received: Bytes,
+    added: Vec<(String, Bytes)>,
 }
 
 impl Metadata {
-    pub(crate) const EMPTY: Self = Self { entries: Vec::new() };
+    pub(crate) const EMPTY: Self = Self { received: Bytes::new(), added: Vec::new() };
 
-    pub(crate) const NONE: &'static Self = &Self::EMPTY;
+    /// None at all, to be borrowed.
+    pub(crate) fn none() -> &'static Self {
+        static NONE: Metadata = Metadata::EMPTY;
+        &NONE
+    }
 
     /// Adds a value. A name has 1 to 255 characters of `a-z 0-9 - _ .`; a call with another one fails.
     pub fn add(&mut self, name: impl Into<String>, value: impl Into<Bytes>) {
-        self.entries.push((name.into(), value.into()));
+        self.added.push((name.into(), value.into()));
     }
 
-    /// The first value of a name.
+    /// The first value of a name. Looks through all of them.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.iter().find(|(found, _)| *found == name).map(|(_, value)| value)
     }
@@ -42,20 +50,22 @@ impl Metadata {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.entries.iter().map(|(name, value)| (name.as_str(), &value[..]))
+        let added = self.added.iter().map(|(name, value)| (name.as_str(), &value[..]));
+        self.extensions().metadata().chain(added)
     }
 
     /// None.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.iter().next().is_none()
     }
 
     pub(crate) fn pop(&mut self) {
-        self.entries.pop();
+        self.added.pop();
     }
 
     pub(crate) fn append(&mut self, other: &Self) {
-        self.entries.extend_from_slice(&other.entries);
+        let (name, value) = (str::to_owned, Bytes::copy_from_slice);
+        self.added.extend(other.iter().map(|(n, v)| (name(n), value(v))));
     }
 
     /// As the state machine takes it.
@@ -63,34 +73,38 @@ impl Metadata {
         self.iter().collect()
     }
 
-    /// The metadata of a received block.
-    pub(crate) fn read(extensions: &Extensions<'_>) -> Self {
-        let entries =
-            extensions.metadata().map(|(name, value)| (name.to_owned(), Bytes::copy_from_slice(value)));
-        Self { entries: entries.collect() }
+    /// The metadata of the entries of a received block.
+    pub(crate) const fn received(entries: Bytes) -> Self {
+        Self { received: entries, added: Vec::new() }
+    }
+
+    /// The block that it came in, of which it is a part.
+    pub(crate) fn extensions(&self) -> Extensions<'_> {
+        Extensions::of_entries(&self.received)
     }
 }
 
-/// What the first frame of a call says beside its message.
+impl PartialEq for Metadata {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Metadata {}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value| String::from_utf8_lossy(value);
+        f.debug_list().entries(self.iter().map(|(name, value)| (name, text(value)))).finish()
+    }
+}
+
+/// What the first frame of a call says beside its message, to be sent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Head {
     pub(crate) metadata: Metadata,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) trace_state: String,
-}
-
-impl Head {
-    pub(crate) fn read(extensions: &Extensions<'_>) -> Self {
-        Self {
-            metadata: Metadata::read(extensions),
-            trace: extensions.trace(),
-            trace_state: extensions.trace_state().unwrap_or_default().to_owned(),
-        }
-    }
-
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.metadata.entries.is_empty() && self.trace.is_none()
-    }
 }
 
 /// A handler cannot send this metadata.

@@ -108,7 +108,7 @@ impl Status {
     pub(crate) fn from_wire(error: &ErrorBody<'_>) -> Self {
         let mut status = Self::new(error.code, error.message.to_owned());
         status.inner.details = Bytes::copy_from_slice(error.details);
-        status.inner.metadata = Metadata::read(&error.extensions);
+        status.inner.metadata = Metadata::received(Bytes::copy_from_slice(error.extensions.entries()));
         status
     }
 

@@ -99,8 +99,14 @@ impl<'a> Extensions<'a> {
         self.entries.len() + 2
     }
 
-    pub(super) const fn entries(&self) -> &'a [u8] {
+    /// The entries as they came, to be kept and read again by [`of_entries`](Self::of_entries).
+    pub const fn entries(&self) -> &'a [u8] {
         self.entries
+    }
+
+    /// The block that [`entries`](Self::entries) are of. Of other bytes it gives what can be read.
+    pub const fn of_entries(entries: &'a [u8]) -> Self {
+        Self { entries }
     }
 
     fn find(&self, wanted: u8) -> Option<&'a [u8]> {

@@ -87,6 +87,11 @@ impl Reassembly {
         self.carry.len()
     }
 
+    /// Memory that is kept for it, in bytes.
+    pub fn capacity(&self) -> usize {
+        self.carry.capacity()
+    }
+
     /// Nothing is kept for later.
     pub fn is_empty(&self) -> bool {
         self.carry.is_empty()

@@ -31,7 +31,9 @@ pub struct Settings {
     /// Longest extension block, in bytes, at most 65,535. 16 KiB; a call with a longer one is refused.
     pub max_extension: u32,
     /// Bytes handed to consumers of all calls and not yet taken. 64 MiB; over it,
-    /// [`Connection::is_receive_paused`](super::Connection::is_receive_paused) is true.
+    /// [`Connection::is_receive_paused`](super::Connection::is_receive_paused) is true until half of them are taken. Here
+    /// messages without END count, since only those are released; servers and channels of `corewire-rpc` count all that
+    /// a connection holds, by the memory that it occupies: last messages, requests of handlers that wait, metadata.
     pub max_buffered: u64,
     /// Pings of the peer. 64 at once, then 8 a second; one more closes the connection.
     pub pings: Rate,

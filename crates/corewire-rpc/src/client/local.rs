@@ -15,7 +15,7 @@ use super::connect;
 use super::connection::ClientConnection;
 use super::discovered::Discovered;
 use super::settings::Settings;
-use crate::link::{Group, Link};
+use crate::link::{Group, Link, Wakers};
 use crate::status::Status;
 
 pub(super) struct LocalChannel {
@@ -30,7 +30,7 @@ pub(super) struct LocalChannel {
     /// The last connection of each seat.
     connections: RefCell<Vec<Weak<ClientConnection>>>,
     next: Cell<usize>,
-    waiting: RefCell<Vec<Waker>>,
+    waiting: RefCell<Wakers>,
     /// Timers of the calls that wait to begin.
     sleeps: RefCell<Slab<Sleep>>,
     is_closed: Cell<bool>,
@@ -200,8 +200,8 @@ impl LocalChannel {
     }
 
     pub(super) fn wake_all(&self) {
-        let waiting = self.waiting.take();
-        waiting.into_iter().for_each(Waker::wake);
+        let waiting = self.waiting.borrow_mut().take();
+        waiting.for_each(Waker::wake);
     }
 
     /// Somebody waits for a connection.
@@ -247,10 +247,7 @@ impl LocalChannel {
     }
 
     pub(super) fn wait(&self, context: &Context<'_>) {
-        let mut waiting = self.waiting.borrow_mut();
-        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-            waiting.push(context.waker().clone());
-        }
+        self.waiting.borrow_mut().add(context.waker());
     }
 
     /// Ready when the time is over. The place is that of the call's timer, which it gets the first time.

@@ -1,13 +1,15 @@
 //! One connection as calls see it, the same for clients and servers: the state machine, what waits to be taken, who
 //! waits for what, and deadlines.
 
-mod kept;
+mod held;
 mod ops;
 mod out;
 mod receive;
 mod registry;
 mod replies;
+mod retained;
 mod slot;
+mod wakers;
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Weak;
@@ -18,13 +20,17 @@ use corewire_proto::rpc::{CallKey, Connection as Machine};
 use corewire_runtime::Connection;
 use slab::Slab;
 
-use self::kept::Keeper;
+use self::held::Held;
 pub(crate) use self::out::Kept;
 use self::out::Out;
 pub(crate) use self::registry::{Group, Home, gauges, with_link};
 pub(crate) use self::replies::{Part, Replies, Reply};
+pub(crate) use self::retained::Retained;
+use self::retained::Retainer;
+use self::slot::Entry;
 use self::slot::More;
 pub(crate) use self::slot::Slot;
+pub(crate) use self::wakers::Wakers;
 use crate::gauges::Gauges;
 use crate::status::Status;
 
@@ -70,7 +76,7 @@ pub(crate) struct State {
     /// Why there is no connection any more.
     pub(crate) dead: Option<Status>,
     /// Who waits until the send queue has room.
-    waiting: Vec<Waker>,
+    waiting: Wakers,
     /// Bytes arrived since this was last set to false.
     pub(crate) has_heard: bool,
     /// Who was woken last while frames are handled. Tasks run after that: waking again would tell them nothing.
@@ -78,7 +84,8 @@ pub(crate) struct State {
     /// Memory of calls that are done with, for those to come.
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
     spare: Vec<Box<More>>,
-    keeper: Keeper,
+    retainer: Retainer,
+    pub(crate) held: Held,
 }
 
 /// Parts of calls kept for use again by one connection.
@@ -143,7 +150,7 @@ impl Link {
             calls: state.machine.calls_in_flight(),
             streams: state.machine.streams_open(),
             held: state.slots.len(),
-            buffered_bytes: usize::try_from(state.machine.buffered_bytes()).unwrap_or(usize::MAX),
+            buffered_bytes: state.held.bytes(),
             unread_bytes: unread,
             unsent_bytes: state.out.queued(),
         }
@@ -163,6 +170,7 @@ impl Link {
 
 impl State {
     fn new(id: usize, machine: Machine, high_water: usize, stops_on_backlog: bool) -> Self {
+        let held = Held::new(machine.settings().max_buffered);
         Self {
             id,
             machine,
@@ -176,16 +184,18 @@ impl State {
             is_stopped: false,
             stops_on_backlog,
             dead: None,
-            waiting: Vec::new(),
+            waiting: Wakers::default(),
             has_heard: false,
             woken: None,
             spare: Vec::new(),
-            keeper: Keeper::default(),
+            retainer: Retainer::default(),
+            held,
         }
     }
 
     #[inline]
     fn settle(&mut self) {
+        self.held.settle(self.out.connection());
         if !self.will_flush && !self.is_receiving && self.out.has_gathered() {
             self.will_flush = registry::flush_later(self.id);
         }
@@ -198,7 +208,7 @@ impl State {
 
     #[inline]
     fn must_stop(&self) -> bool {
-        self.machine.is_receive_paused() || (self.stops_on_backlog && self.out.is_over)
+        self.held.is_over() || self.machine.is_receive_paused() || (self.stops_on_backlog && self.out.is_over)
     }
 
     /// Keeps a call of which more is to come.
@@ -216,6 +226,26 @@ impl State {
             self.arm(deadline_ms);
         }
         place
+    }
+
+    /// Counts what a call occupies beside its messages, until its slot is removed.
+    #[inline]
+    pub(crate) fn lend(&mut self, place: usize, bytes: usize) {
+        if let Some(slot) = self.slots.get_mut(place) {
+            let before = slot.lent;
+            slot.lent = before.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+            self.held.lend(slot.lent - before);
+        }
+    }
+
+    /// Has a message wait to be taken.
+    #[inline]
+    pub(crate) fn push(&mut self, place: usize, message: Retained, returns_credit: bool) {
+        if let Some(slot) = self.slots.get_mut(place) {
+            let Retained { payload, cost } = message;
+            slot.push(Entry { payload, cost, returns_credit });
+            self.held.queue(cost);
+        }
     }
 
     /// The slot of a call, if somebody holds it.
@@ -258,6 +288,8 @@ impl State {
     #[inline]
     pub(crate) fn remove(&mut self, place: usize) -> Option<Slot> {
         let slot = self.slots.try_remove(place)?;
+        self.held.unlend(slot.lent);
+        self.held.unqueue(slot.queued());
         let entry = &mut self.by_index[slot.key.index()];
         if matches!(entry, Some((_, kept)) if *kept as usize == place) {
             *entry = None;

@@ -1,11 +1,11 @@
 //! What calls do on their link.
 
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use corewire_proto::rpc::{Code, SendError};
 
-use super::{Kept, Link, Slot, State};
+use super::{Entry, Kept, Link, Slot, State};
 use crate::metadata::Metadata;
 use crate::status::Status;
 
@@ -30,7 +30,9 @@ impl Link {
     /// The one message of the peer's half; then the slot is given back.
     #[inline]
     pub(crate) fn poll_reply(&self, place: usize, context: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+        let mut may_resume = false;
         let taken = self.with(|state| {
+            may_resume = state.is_stopped;
             let slot = state.slots.get_mut(place)?;
             if slot.end.is_none() {
                 match &mut slot.reader {
@@ -46,12 +48,15 @@ impl Link {
             Some(None) => return Poll::Pending,
             None => return Poll::Ready(Err(Status::closed())),
         };
+        if may_resume {
+            self.resume();
+        }
         Poll::Ready(self.reply_of(slot))
     }
 
     #[inline]
     fn reply_of(&self, mut slot: Slot) -> Result<Bytes, Status> {
-        if let Some((payload, _)) = slot.pop() {
+        if let Some(Entry { payload, .. }) = slot.pop() {
             return Ok(payload);
         }
         self.drop_if_done();
@@ -166,29 +171,33 @@ impl Link {
     /// Nobody takes the peer's messages any more: those that came, and those that come, give their room back.
     pub(crate) fn deafen(&self, place: usize) {
         self.with(|state| {
-            let State { slots, machine, out, .. } = state;
-            let Some(slot) = slots.get_mut(place) else { return };
+            let Some(slot) = state.slots.get_mut(place) else { return };
             slot.is_deaf = true;
-            while let Some((payload, is_charged)) = slot.pop() {
-                if is_charged {
-                    machine.release(slot.key, payload.len(), out);
-                }
-            }
+            while state.pop(place).is_some() {}
         });
         self.resume();
     }
 }
 
 impl State {
+    /// Takes the next message, which gives its room back.
+    #[inline]
+    fn pop(&mut self, place: usize) -> Option<Bytes> {
+        let slot = self.slots.get_mut(place)?;
+        let Entry { payload, cost, returns_credit } = slot.pop()?;
+        self.held.unqueue(cost);
+        if returns_credit {
+            self.machine.release(slot.key, payload.len(), &mut self.out);
+        }
+        Some(payload)
+    }
+
     #[inline]
     fn poll_next(&mut self, place: usize, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        let Some(slot) = self.slots.get_mut(place) else { return Poll::Ready(None) };
-        if let Some((payload, is_charged)) = slot.pop() {
-            if is_charged {
-                self.machine.release(slot.key, payload.len(), &mut self.out);
-            }
+        if let Some(payload) = self.pop(place) {
             return Poll::Ready(Some(Ok(payload)));
         }
+        let Some(slot) = self.slots.get_mut(place) else { return Poll::Ready(None) };
         match &slot.end {
             Some(Ok(())) => Poll::Ready(None),
             // Told once; then the stream is at its end.
@@ -217,7 +226,7 @@ impl State {
         let State { slots, machine, out, waiting, .. } = self;
         let slot = &mut slots[place];
         if out.is_over {
-            wait(waiting, context);
+            waiting.add(context.waker());
             return Poll::Pending;
         }
         match machine.poll_send(slot.key) {
@@ -252,18 +261,12 @@ impl State {
     }
 }
 
-fn wait(waiting: &mut Vec<Waker>, context: &Context<'_>) {
-    if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-        waiting.push(context.waker().clone());
-    }
-}
-
 impl State {
     /// Whether the send queue has no room; then the task is woken when it has.
     #[inline]
     pub(crate) fn waits(&mut self, context: &Context<'_>) -> bool {
         if self.out.is_over {
-            wait(&mut self.waiting, context);
+            self.waiting.add(context.waker());
         }
         self.out.is_over
     }

@@ -9,7 +9,7 @@ use corewire_proto::rpc::{
 };
 use corewire_runtime::{CloseReason, Connection};
 
-use super::{Kept, Link, State};
+use super::{Kept, Link, Retained, State};
 use crate::metadata::Metadata;
 use crate::status::Status;
 
@@ -31,7 +31,7 @@ impl Link {
                 return false;
             }
             (state.is_receiving, state.is_stopped, state.has_heard) = (true, false, true);
-            state.keeper.begin(chunk);
+            state.retainer.begin(chunk);
         }
         let received = inbox.drive(chunk, |input, origin| {
             let mut rest = input;
@@ -53,19 +53,31 @@ impl Link {
             }
             Ok(Advance::Consumed(input.len() - rest.len()))
         });
-        self.after_receive(connection, received)
+        self.after_receive(connection, received, inbox.capacity())
     }
 
     /// A handle that outlives the chunk on a payload that lies in it.
     #[inline]
-    pub(crate) fn keep(&self, payload: &[u8], origin: Origin<'_>) -> Bytes {
-        self.state.borrow_mut().keeper.keep(payload, origin)
+    pub(crate) fn retain(&self, payload: &[u8], origin: Origin<'_>) -> Retained {
+        self.state.borrow_mut().retainer.retain(payload, origin)
     }
 
-    fn after_receive(&self, connection: &Connection, received: Result<(), ConnectionError>) -> bool {
+    /// The same for one that is most likely dropped before the next receive.
+    #[inline]
+    pub(crate) fn borrow(&self, payload: &[u8], origin: Origin<'_>) -> Retained {
+        self.state.borrow_mut().retainer.borrow(payload, origin)
+    }
+
+    fn after_receive(
+        &self,
+        connection: &Connection,
+        received: Result<(), ConnectionError>,
+        unread: usize,
+    ) -> bool {
         let is_stopped = self.with(|state| {
             (state.is_receiving, state.woken) = (false, None);
-            state.keeper.end();
+            state.retainer.end();
+            state.held.set_partial(connection, unread);
             if let Err(error) = &received {
                 let State { machine, out, .. } = state;
                 machine.abort(error, out);
@@ -104,7 +116,7 @@ impl Link {
                     slot.is_lost(why.clone());
                 }
             }
-            state.waiting.drain(..).for_each(Waker::wake);
+            state.waiting.take().for_each(Waker::wake);
             state.slots.iter_mut().filter_map(|(_, slot)| slot.take_task()).collect()
         };
         tasks.into_iter().for_each(corewire_runtime::JoinHandle::abort);
@@ -135,7 +147,7 @@ impl Link {
         {
             let state = &mut *self.state.borrow_mut();
             state.out.is_over = false;
-            state.waiting.drain(..).for_each(Waker::wake);
+            state.waiting.take().for_each(Waker::wake);
         }
         self.resume();
     }
@@ -178,17 +190,19 @@ impl State {
         match event {
             Event::Message { call, payload, end, ref extensions } => {
                 if !extensions.is_empty() {
-                    self.on_metadata(call, extensions, end);
+                    self.on_metadata(call, extensions, end, origin);
                 }
                 self.on_message(call, payload, end, origin);
             }
             Event::Ended { call, ref extensions } => {
-                self.on_metadata(call, extensions, true);
+                self.on_metadata(call, extensions, true, origin);
                 self.end(call, Ok(()));
             }
             Event::Failed { call, ref error } => {
-                self.on_metadata(call, &error.extensions, true);
-                if let Some(slot) = self.slot_of(call) {
+                self.on_metadata(call, &error.extensions, true, origin);
+                if let Some(place) = self.place(call) {
+                    self.lend(place, error.message.len() + error.details.len());
+                    let slot = &mut self.slots[place];
                     slot.is_live = false;
                     slot.end(Err(Status::from_wire(error)));
                     slot.wake_writer();
@@ -220,12 +234,16 @@ impl State {
     }
 
     #[cold]
-    fn on_metadata(&mut self, call: CallKey, extensions: &Extensions<'_>, is_last: bool) {
-        if !extensions.is_empty()
-            && let Some(slot) = self.slot_of(call)
-        {
-            slot.keep_metadata(&Metadata::read(extensions), is_last);
+    fn on_metadata(&mut self, call: CallKey, extensions: &Extensions<'_>, is_last: bool, origin: Origin<'_>) {
+        let Some(place) = self.place(call) else { return };
+        let has_received = self.slots.get(place).is_none_or(|slot| slot.has_received);
+        // Between the first and the last frame it means nothing.
+        if extensions.is_empty() || (has_received && !is_last) {
+            return;
         }
+        let Retained { payload, cost } = self.retainer.retain(extensions.entries(), origin);
+        self.slots[place].keep_metadata(Metadata::received(payload), is_last);
+        self.lend(place, cost as usize);
     }
 
     #[inline]
@@ -234,7 +252,9 @@ impl State {
             && let Some(slot) = self.slots.get_mut(place)
         {
             if !slot.is_deaf {
-                slot.push((self.keeper.keep(payload, origin), !end));
+                let message = self.retainer.retain(payload, origin);
+                self.push(place, message, !end);
+                let slot = &mut self.slots[place];
                 if end {
                     slot.end.get_or_insert(Ok(()));
                 }
@@ -283,6 +303,9 @@ impl State {
         if let Some(task) = slot.take_task() {
             // Its turn to be dropped comes after this: nothing of it runs here.
             task.abort();
+        }
+        if let Some(place) = self.place(call) {
+            self.lend(place, reason.len());
         }
     }
 }

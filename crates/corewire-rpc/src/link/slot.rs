@@ -22,6 +22,8 @@ pub(crate) struct Slot {
     pub(crate) is_deaf: bool,
     /// Those who hold the slot.
     pub(crate) holders: u8,
+    /// What it holds beside messages that wait, in bytes; see `Held`.
+    pub(super) lent: u32,
     /// Time by the worker's clock in ms at which the call fails; `u64::MAX`: never.
     pub(crate) deadline_ms: u64,
     /// How the peer's half ended.
@@ -32,8 +34,14 @@ pub(crate) struct Slot {
     pub(super) more: Option<Box<More>>,
 }
 
-/// A message, and whether taking it gives room back to the peer.
-pub(crate) type Entry = (Bytes, bool);
+/// A message that waits to be taken.
+pub(crate) struct Entry {
+    pub(crate) payload: Bytes,
+    /// What it occupies, in bytes.
+    pub(super) cost: u32,
+    /// Taking it returns credit to the peer.
+    pub(super) returns_credit: bool,
+}
 
 /// What streams and waiting handlers need.
 #[derive(Default)]
@@ -82,6 +90,7 @@ impl Slot {
             has_received: false,
             is_deaf: false,
             holders,
+            lent: 0,
             deadline_ms,
             end: None,
             reader: None,
@@ -110,6 +119,12 @@ impl Slot {
         std::mem::replace(&mut self.first, next)
     }
 
+    /// What the messages occupy that wait to be taken, in bytes.
+    pub(super) fn queued(&self) -> u32 {
+        let behind = self.more.iter().flat_map(|more| &more.queue);
+        self.first.iter().chain(behind).fold(0, |sum, entry| sum.saturating_add(entry.cost))
+    }
+
     pub(crate) fn hold(&mut self, payload: Bytes) {
         self.more().held = Some(payload);
     }
@@ -135,24 +150,24 @@ impl Slot {
         self.more().writer = Some(writer);
     }
 
-    /// Keeps the metadata of a frame of the peer's half.
-    pub(crate) fn keep_metadata(&mut self, metadata: &Metadata, is_last: bool) {
-        let is_first = !self.has_received;
+    /// Keeps the metadata of the first or the last frame of the peer's half.
+    pub(super) fn keep_metadata(&mut self, metadata: Metadata, is_last: bool) {
+        let is_first = !std::mem::replace(&mut self.has_received, true);
         let more = self.more();
         if is_first {
-            more.header.clone_from(metadata);
+            more.header.clone_from(&metadata);
         }
         if is_last {
-            more.trailer.clone_from(metadata);
+            more.trailer = metadata;
         }
     }
 
     pub(crate) fn header(&self) -> &Metadata {
-        self.more.as_ref().map_or(Metadata::NONE, |more| &more.header)
+        self.more.as_ref().map_or_else(|| Metadata::none(), |more| &more.header)
     }
 
     pub(crate) fn trailer(&self) -> &Metadata {
-        self.more.as_ref().map_or(Metadata::NONE, |more| &more.trailer)
+        self.more.as_ref().map_or_else(|| Metadata::none(), |more| &more.trailer)
     }
 
     /// Has the end of the call told.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire_proto::rpc::{CallKey, Code, Connection as Machine, Event, Origin, Reassembly, Request};
+use corewire_proto::rpc::{
+    CallKey, Code, Connection as Machine, Event, Extensions, Origin, Reassembly, Request,
+};
 use corewire_runtime::{CloseReason, Connection, Protocol, WorkerHandle};
 
 use super::context::Context;
@@ -14,8 +16,8 @@ use super::ending::Ending;
 use super::method::Method;
 use super::routes::{Named, Plan, Routes};
 use super::serve::{Call, Watch, fail};
-use crate::link::{Link, Owner};
-use crate::metadata::Head;
+use crate::link::{Link, Owner, Retained};
+use crate::metadata::Metadata;
 use crate::status::Status;
 
 /// Takes calls and gives them to handlers.
@@ -82,10 +84,9 @@ impl ServerConnection {
             key,
             sent: None,
         };
-        let mut timeout = self.plan.call_timeout;
+        let (mut timeout, mut held) = (self.plan.call_timeout, 0);
         if !request.extensions.is_empty() {
-            let head = Head::read(&request.extensions);
-            context.head = (!head.is_empty()).then(|| Rc::new(head));
+            (context.head, held) = self.head(&request.extensions, origin);
             timeout = request.extensions.timeout().into_iter().chain(timeout).min();
         }
         let mut deadline_ms = u64::MAX;
@@ -97,7 +98,7 @@ impl ServerConnection {
             Ok(watch) => watch,
             Err(status) => return self.refuse(key, is_stream, &status),
         };
-        self.begin(method, key, request, is_stream, origin, (context, deadline_ms, watch));
+        self.begin(method, key, request, is_stream, origin, (context, deadline_ms, watch, held));
     }
 
     fn begin(
@@ -107,11 +108,16 @@ impl ServerConnection {
         request: &Request<'_>,
         is_stream: bool,
         origin: Origin<'_>,
-        (context, deadline_ms, watch): (Context, u64, Option<Box<Watch>>),
+        (context, deadline_ms, watch, mut held): (Context, u64, Option<Box<Watch>>, u32),
     ) {
         let mode = request.mode;
         let (requests, responses) = (mode.streams_requests(), mode.streams_responses());
-        let mut first = request.payload.map(|payload| self.link.keep(payload, origin));
+        let waits = requests || responses || method.is_slow();
+        let retain = |payload| match waits {
+            true => self.link.retain(payload, origin),
+            false => self.link.borrow(payload, origin),
+        };
+        let mut first = request.payload.map(retain);
         let mut place = None;
         if requests || responses {
             let holders = 1 + u8::from(requests) + u8::from(responses);
@@ -120,18 +126,31 @@ impl ServerConnection {
                     let _ = state.machine.accept(key, &mut state.out);
                 }
                 let place = state.keep(key, deadline_ms, holders);
-                let slot = &mut state.slots[place];
                 if requests && let Some(first) = first.take() {
-                    slot.push((first, !request.end));
+                    state.push(place, first, !request.end);
                 }
                 if request.end {
-                    slot.end(Ok(()));
+                    state.slots[place].end(Ok(()));
                 }
                 place
             }));
         }
-        let call = Call { connection: self.clone(), key, place, deadline_ms, watch };
-        method.start(call, first.unwrap_or_default(), context);
+        let payload = first.map_or_else(Bytes::new, |Retained { payload, cost }| {
+            held = held.saturating_add(cost);
+            payload
+        });
+        let call = Call { connection: self.clone(), key, place, deadline_ms, watch, held };
+        method.start(call, payload, context);
+    }
+
+    /// What the first frame of a call says beside its message, for its handler, and the bytes that it occupies.
+    #[cold]
+    fn head(&self, extensions: &Extensions<'_>, origin: Origin<'_>) -> (Option<Rc<Metadata>>, u32) {
+        if extensions.metadata().next().is_none() && extensions.trace().is_none() {
+            return (None, 0);
+        }
+        let Retained { payload, cost } = self.link.retain(extensions.entries(), origin);
+        (Some(Rc::new(Metadata::received(payload))), cost)
     }
 
     #[inline]

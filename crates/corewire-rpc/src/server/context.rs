@@ -9,7 +9,7 @@ use bytes::Bytes;
 use corewire_proto::rpc::{CallKey, Mode, TraceContext, Version};
 
 use crate::link::{Link, Part, Reply};
-use crate::metadata::{Head, Metadata, MetadataError};
+use crate::metadata::{Metadata, MetadataError};
 
 /// The name and mode of a method, as it was registered.
 #[derive(Debug)]
@@ -26,7 +26,8 @@ pub struct Context {
     pub(super) link: Rc<Link>,
     pub(super) name: Rc<MethodName>,
     pub(super) deadline: Option<Instant>,
-    pub(super) head: Option<Rc<Head>>,
+    /// What came with the first frame, if that was more than a deadline.
+    pub(super) head: Option<Rc<Metadata>>,
     pub(super) key: CallKey,
     /// What was sent, once the call has ended.
     pub(super) sent: Option<Rc<Reply>>,
@@ -50,18 +51,17 @@ impl Context {
 
     /// What the client sent beside its messages; empty in version 1.
     pub fn metadata(&self) -> &Metadata {
-        static NONE: Metadata = Metadata::EMPTY;
-        self.head.as_ref().map_or(&NONE, |head| &head.metadata)
+        self.head.as_deref().unwrap_or_else(|| Metadata::none())
     }
 
     /// The caller's W3C trace context.
     pub fn trace(&self) -> Option<TraceContext> {
-        self.head.as_ref()?.trace
+        self.head.as_ref()?.extensions().trace()
     }
 
     /// The caller's W3C `tracestate`; empty if there is none.
     pub fn trace_state(&self) -> &str {
-        self.head.as_ref().map_or("", |head| &head.trace_state)
+        self.head.as_ref().and_then(|head| head.extensions().trace_state()).unwrap_or_default()
     }
 
     /// Adds metadata that goes with the first response (version 2); also a failure carries it if nothing was sent before.

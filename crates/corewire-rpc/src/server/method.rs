@@ -1,6 +1,6 @@
 //! Handlers of any type behind one face, each run without memory of its own while it is ready at once.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -58,6 +58,9 @@ pub(crate) trait Maker: Send + Sync {
 pub(crate) trait Method {
     fn name(&self) -> &Rc<MethodName>;
 
+    /// Its handler was not ready at once when it was last called: a request will most likely be held for a while.
+    fn is_slow(&self) -> bool;
+
     /// Runs the handler; answers now, or later by a task.
     fn start(&self, call: Call, payload: Bytes, context: Context);
 }
@@ -78,7 +81,7 @@ where
     Fut: Future<Output = Result<Outcome, Status>> + 'static,
 {
     fn make(&self, name: Rc<MethodName>) -> Rc<dyn Method> {
-        Rc::new(Instance { name, start: self.0.clone(), spare: Rooms::default() })
+        Rc::new(Instance { name, start: self.0.clone(), spare: Rooms::default(), is_slow: Cell::new(false) })
     }
 }
 
@@ -123,6 +126,7 @@ struct Instance<F, Fut> {
     name: Rc<MethodName>,
     start: Arc<F>,
     spare: Rooms<Fut>,
+    is_slow: Cell<bool>,
 }
 
 impl<F, Fut> Method for Instance<F, Fut>
@@ -132,6 +136,10 @@ where
 {
     fn name(&self) -> &Rc<MethodName> {
         &self.name
+    }
+
+    fn is_slow(&self) -> bool {
+        self.is_slow.get()
     }
 
     #[inline]
@@ -150,6 +158,7 @@ where
             polled
         }));
         drop(entered);
+        self.is_slow.set(matches!(polled, Ok(Poll::Pending)));
         match polled {
             Ok(Poll::Ready(outcome)) => {
                 self.spare.give(room);

@@ -17,7 +17,7 @@ use super::context::{Context, MethodName};
 use super::method::{Outcome, Room, Rooms, poll};
 use crate::current::Current;
 use crate::interceptor::ServerInterceptor;
-use crate::link::{Kept, Link, State};
+use crate::link::{Kept, Link, Slot, State};
 use crate::status::Status;
 
 /// A call on its way through a handler.
@@ -30,6 +30,8 @@ pub(crate) struct Call {
     pub(super) deadline_ms: u64,
     /// Who is told of its end.
     pub(super) watch: Option<Box<Watch>>,
+    /// What its request and metadata occupy, in bytes; counted once the handler turns out to wait.
+    pub(super) held: u32,
 }
 
 impl Call {
@@ -139,10 +141,12 @@ pub(super) fn spawn<Fut>(
     Fut: Future<Output = Result<Outcome, Status>> + 'static,
 {
     let link = call.link().clone();
-    let place = match call.place {
-        Some(place) => place,
-        None => link.with(|state| state.keep(call.key, call.deadline_ms, 1)),
-    };
+    let own = size_of::<Fut>() + size_of::<Served<Fut>>() + size_of::<Slot>();
+    let place = link.with(|state| {
+        let place = call.place.unwrap_or_else(|| state.keep(call.key, call.deadline_ms, 1));
+        state.lend(place, own + call.held as usize);
+        place
+    });
     call.place = Some(place);
     let task = spawn_local(Served { room: Some(room), rooms, call: Some(call), current, name });
     link.with(|state| match state.slots.get_mut(place) {
