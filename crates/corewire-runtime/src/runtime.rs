@@ -16,6 +16,9 @@ use crate::stats::WorkerStats;
 use crate::task::JoinHandle;
 use crate::worker::{Command, Core, WorkerHandle, WorkerShared};
 
+/// The least memory limit for each worker: a few full receive blocks.
+const MEMORY_LIMIT_MIN: usize = 1 << 20;
+
 /// Settings of a [`Runtime`].
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -25,6 +28,7 @@ pub struct Builder {
     name: String,
     driver: DriverConfig,
     blocking: BlockingLimits,
+    memory_limit: Option<usize>,
 }
 
 impl Default for Builder {
@@ -36,6 +40,7 @@ impl Default for Builder {
             name: "corewire".to_owned(),
             driver: DriverConfig::default(),
             blocking: BlockingLimits::default(),
+            memory_limit: None,
         }
     }
 }
@@ -100,6 +105,18 @@ impl Builder {
         self
     }
 
+    /// The most that all workers together hold for peers, in bytes: send queues, and what has arrived and was not taken
+    /// yet. At least 1 MiB for each worker; default a quarter of the memory that the process may use.
+    ///
+    /// Over seven eighths of it the connections that hold most are paused, and new ones refused, until it is three
+    /// quarters; over the limit those that hold most are closed with
+    /// [`CloseReason::MemoryLimit`](crate::CloseReason::MemoryLimit). A worker that holds less than its part closes none.
+    #[must_use]
+    pub const fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
     /// Starts the workers.
     ///
     /// # Errors
@@ -115,7 +132,15 @@ impl Builder {
                 allowed: "1 or more",
             });
         }
-        let memory = SharedBudget::new(default_limit(), count);
+        let memory_limit = self.memory_limit.unwrap_or_else(|| default_limit().max(count * MEMORY_LIMIT_MIN));
+        if memory_limit / count < MEMORY_LIMIT_MIN {
+            return Err(BuildError::Setting {
+                what: "the memory limit of all workers, in bytes,",
+                value: memory_limit,
+                allowed: "1 MiB or more for each worker",
+            });
+        }
+        let memory = SharedBudget::new(memory_limit, count);
         let blocking = Arc::new(BlockingPool::new(self.blocking));
         let mut runtime = Runtime {
             handle: Handle { inner: Arc::new(Inner { workers: Vec::new(), next: AtomicUsize::new(0) }) },

@@ -41,6 +41,8 @@ counters! {
     ticks,
     /// Connections accepted.
     accepted,
+    /// Connections that were closed as they came, because the memory limit was near.
+    refused,
     /// Connections opened to others.
     connected,
     /// Connections that have ended, of either kind.

@@ -9,10 +9,17 @@ use std::time::{Duration, Instant};
 use common::*;
 use corewire_runtime::{CloseReason, Connection, MemoryKind, Runtime, WorkerStats, sleep};
 
-/// A runtime of one worker, and a way to wait for what it says of itself.
+/// A runtime of one worker; what it says of itself is waited for by `wait_for`.
 fn one_worker() -> Runtime {
     Runtime::builder().workers(1).build().unwrap()
 }
+
+/// As `one_worker`, with the least limit that there is times 8.
+fn limited() -> Runtime {
+    Runtime::builder().workers(1).memory_limit(LIMIT).build().unwrap()
+}
+
+const LIMIT: usize = 8 << 20;
 
 async fn wait_for(runtime: &corewire_runtime::Handle, holds: impl Fn(&WorkerStats) -> bool) -> WorkerStats {
     let deadline = Instant::now() + PATIENCE;
@@ -66,4 +73,103 @@ fn what_is_charged_is_told_by_kind() {
         wait_for(&handle, |stats| (stats.inbox_bytes, stats.payload_bytes) == (0, 0)).await;
     });
     futures_lite::future::block_on(test.unwrap()).unwrap();
+}
+
+/// A connection whose peer never reads, with `bytes` in its queue.
+fn stuck(bytes: usize) -> (Connection, Record, std::net::TcpStream) {
+    let (connection, record, peer) = recorded(options(|options| options.queue_limit = 1 << 30));
+    // What the kernel takes; the rest is queued.
+    connection.with_socket(|socket| socket.set_send_buffer_size(64 * 1024)).unwrap().unwrap();
+    while connection.queued() < bytes {
+        connection.send(&[7; 8000]).unwrap();
+    }
+    (connection, record, peer)
+}
+
+#[test]
+fn at_the_limit_the_connection_that_holds_most_is_closed_and_the_others_stay() {
+    let runtime = limited();
+    let handle = runtime.handle().clone();
+    let test = runtime.handle().spawn(move || async move {
+        let small = stuck(1 << 20);
+        let worst = stuck(4 << 20);
+        let healthy = recorded(options(|_| {}));
+        let middle = stuck(2 << 20);
+        wait_for(&handle, |stats| stats.send_queue_bytes >= 7 << 20).await;
+        assert!(worst.0.is_open(), "below the limit nobody is closed");
+        let more = stuck(2 << 20);
+        let reason = worst.1.wait_for("closed").await;
+        assert!(reason.contains(&format!("limit of {LIMIT}")), "{reason}");
+        wait_for(&handle, |stats| stats.send_queue_bytes < 6 << 20).await;
+        for other in [&small, &middle, &more, &healthy] {
+            assert!(other.0.is_open());
+        }
+        std::io::Write::write_all(&mut &healthy.2, b"hello").unwrap();
+        healthy.1.wait_received(5).await;
+    });
+    futures_lite::future::block_on(test.unwrap()).unwrap();
+}
+
+#[test]
+fn near_the_limit_the_largest_is_paused_and_goes_on_when_there_is_room() {
+    let runtime = limited();
+    let test = runtime.handle().spawn(move || async move {
+        let (large, large_record, large_peer) = recorded(options(|_| {}));
+        let (small, small_record, small_peer) = recorded(options(|_| {}));
+        let held = large.charge(MemoryKind::Payload, LIMIT - LIMIT / 16);
+        let _little = small.charge(MemoryKind::Inbox, 1000);
+        sleep(Duration::from_millis(1)).await;
+        std::io::Write::write_all(&mut &large_peer, b"too much").unwrap();
+        std::io::Write::write_all(&mut &small_peer, b"a little").unwrap();
+        small_record.wait_received(8).await;
+        some_ticks(20).await;
+        assert_eq!(large_record.received(), b"", "it is paused");
+        drop(held);
+        large_record.wait_received(8).await;
+        assert!(large.is_open() && small.is_open());
+    });
+    futures_lite::future::block_on(test.unwrap()).unwrap();
+}
+
+#[test]
+fn near_the_limit_new_connections_are_refused() {
+    let runtime = limited();
+    let handle = runtime.handle().clone();
+    let test = runtime.handle().spawn(move || async move {
+        let mut listener = corewire_runtime::TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (holder, _record, _peer) = recorded(options(|_| {}));
+        let held = holder.charge(MemoryKind::Payload, LIMIT - LIMIT / 16);
+        sleep(Duration::from_millis(1)).await;
+        let refused = std::net::TcpStream::connect(address).unwrap();
+        wait_for(&handle, |stats| stats.refused == 1).await;
+        drop((held, refused));
+        sleep(Duration::from_millis(1)).await;
+        let _taken = std::net::TcpStream::connect(address).unwrap();
+        listener.accept().await.unwrap();
+        let stats = wait_for(&handle, |stats| stats.accepted == 1).await;
+        assert_eq!(stats.refused, 1);
+    });
+    futures_lite::future::block_on(test.unwrap()).unwrap();
+}
+
+#[test]
+fn what_ended_connections_left_behind_closes_no_other() {
+    let runtime = limited();
+    let test = runtime.handle().spawn(move || async move {
+        let (gone, record, _gone_peer) = recorded(options(|_| {}));
+        let _kept = gone.charge(MemoryKind::Payload, 2 * LIMIT);
+        gone.abort(CloseReason::Local);
+        record.wait_for("closed").await;
+        let (other, _record, _peer) = stuck(1 << 20);
+        some_ticks(30).await;
+        assert!(other.is_open());
+    });
+    futures_lite::future::block_on(test.unwrap()).unwrap();
+}
+
+#[test]
+fn a_limit_that_nothing_fits_in_is_refused() {
+    let error = Runtime::builder().workers(2).memory_limit((2 << 20) - 1).build().unwrap_err();
+    assert!(error.to_string().contains("memory limit"), "{error}");
 }

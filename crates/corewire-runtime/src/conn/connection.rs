@@ -179,7 +179,9 @@ impl Connection {
     /// Counts `bytes` as held for the peer of this connection while the returned value lives. To be called for whatever
     /// is kept of what the peer sent, by what it occupies: a small slice of a receive block occupies the whole block.
     ///
-    /// Nothing is refused here.
+    /// Nothing is refused here. When the connections of a worker hold too much, those that hold most are paused, new ones
+    /// are refused, and in the end those that hold most are closed; see
+    /// [`Builder::memory_limit`](crate::Builder::memory_limit).
     pub fn charge(&self, kind: MemoryKind, bytes: usize) -> Charge {
         Charge::new(self.core.account(self.token), kind, bytes)
     }

@@ -27,6 +27,17 @@ pub enum CloseReason {
         /// The close timeout.
         timeout: Duration,
     },
+    /// What was held for all connections reached the limit, and this one held most of it.
+    #[error(
+        "closed to make room: {held} bytes were held for it, at a limit of {limit} for all connections; raise the \
+         memory limit, or take what arrives sooner"
+    )]
+    MemoryLimit {
+        /// Bytes held for this connection.
+        held: usize,
+        /// The [limit](crate::Builder::memory_limit) for all connections.
+        limit: usize,
+    },
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Protocol(String),

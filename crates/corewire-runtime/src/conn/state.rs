@@ -80,6 +80,13 @@ impl PauseSet {
     /// The peer leaves what was sent to it unread.
     pub(crate) const BACKLOG: Self = Self(1 << 1);
 
+    /// What is held for peers is near the limit, and this connection holds much of it.
+    pub(crate) const MEMORY: Self = Self(1 << 2);
+
+    pub(crate) const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
     #[inline]
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0

@@ -69,6 +69,11 @@ impl Conn {
         }
     }
 
+    /// Bytes of memory held for the peer.
+    pub(crate) fn held(&self) -> usize {
+        self.out.held() + self.account.as_ref().map_or(0, |account| account.held())
+    }
+
     /// What is queued cannot leave now: it waits for room, or for the connection to be established.
     #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
@@ -111,6 +116,10 @@ impl ConnTable {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Conn> {
+        self.slots.iter().flatten()
     }
 
     pub(crate) fn tokens(&self) -> Vec<Token> {

@@ -20,7 +20,6 @@ impl Account {
     }
 
     /// Bytes charged.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the worker does not look at its connections yet"))]
     pub(crate) fn held(&self) -> usize {
         self.kinds.iter().map(Cell::get).sum()
     }

@@ -77,6 +77,16 @@ impl Budget {
         self.kinds[kind as usize].get()
     }
 
+    /// The runtime's limit in bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.shared.limit
+    }
+
+    /// This worker's part of the limit: one that holds no more closes none of its connections.
+    pub(crate) fn part(&self) -> usize {
+        self.shared.limit / self.shared.workers
+    }
+
     #[inline]
     pub(crate) fn charge(&self, kind: MemoryKind, bytes: usize) {
         let of_kind = &self.kinds[kind as usize];
@@ -126,7 +136,7 @@ impl Budget {
     pub(crate) fn pressure(&self) -> Pressure {
         let together = self.shared.leased.load(Ordering::Relaxed);
         let of_workers = Self::level(together, self.shared.limit);
-        let own = Self::level(self.held.get(), self.shared.limit / self.shared.workers);
+        let own = Self::level(self.held.get(), self.part());
         own.min(of_workers)
     }
 
@@ -146,7 +156,7 @@ impl Budget {
     /// Bytes that this worker is to make room for: down to the low mark, and down to the limit.
     pub(crate) fn excess(&self) -> Excess {
         let together = self.shared.leased.load(Ordering::Relaxed);
-        let (limit, own) = (self.shared.limit, self.shared.limit / self.shared.workers);
+        let (limit, own) = (self.limit(), self.part());
         let beyond = |own_mark, mark| {
             let held = self.held.get().saturating_sub(own_mark);
             held.min(together.saturating_sub(mark))

@@ -5,16 +5,15 @@
 //! stays occupied), not by what it says (its payload). The policy at the limit is a pure function over the accounts.
 
 mod account;
-#[cfg_attr(not(test), expect(dead_code, reason = "the worker does not look at its budget yet"))]
 mod budget;
 mod machine;
-#[cfg(test)]
 mod policy;
 
 pub(crate) use self::account::Account;
 pub use self::account::Charge;
-pub(crate) use self::budget::{Budget, SharedBudget};
+pub(crate) use self::budget::{Budget, Excess, Pressure, SharedBudget};
 pub(crate) use self::machine::default_limit;
+pub(crate) use self::policy::{Holder, Relief, relief};
 
 /// What memory is held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -341,6 +341,10 @@ impl Core {
             listeners.iter().find(|(token, _)| *token == listener).map(|(_, accept)| accept.clone())
         };
         let Some(accept) = accept else { return };
+        if self.refuses_connections() {
+            Counters::add(&self.counters.refused, 1);
+            return;
+        }
         Counters::add(&self.counters.accepted, 1);
         match guarded(|| accept.borrow_mut()(socket)) {
             Ok(AfterAccept::Continue) => {}

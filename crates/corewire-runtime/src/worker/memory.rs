@@ -1,13 +1,61 @@
-//! What the worker holds for peers.
+//! What the worker holds for peers, and how it makes room.
 
-use super::Core;
-use crate::memory::MemoryKind;
+use std::cell::Cell;
+use std::time::Duration;
+
+use super::{Core, TimerAction};
+use crate::conn::{CloseReason, PauseSet};
+use crate::memory::{Excess, Holder, MemoryKind, Pressure, Relief, relief};
 use crate::stats::Counters;
 
+/// The connections are looked through no more often, unless much was added since.
+const LOOK_INTERVAL_MS: u64 = 10;
+
+/// What is remembered from one look at the memory to the next.
+#[derive(Debug)]
+pub(crate) struct MemoryWatch {
+    pressure: Cell<Pressure>,
+    /// When the connections were looked through, in the worker's milliseconds, and what was held then.
+    looked_at: Cell<(u64, usize)>,
+    /// A timer is set, so that a worker with nothing to do looks again.
+    has_timer: Cell<bool>,
+    warned_at: Cell<Option<u64>>,
+}
+
+impl Default for MemoryWatch {
+    fn default() -> Self {
+        Self {
+            pressure: Cell::new(Pressure::Low),
+            looked_at: Cell::default(),
+            has_timer: Cell::default(),
+            warned_at: Cell::default(),
+        }
+    }
+}
+
 impl Core {
-    /// The end of the tick: what is held, for the budget and for whoever asks.
-    pub(super) fn note_memory(&self) {
+    /// The end of the tick: what is held, for the budget and for whoever asks; and room is made if it is too much.
+    pub(super) fn watch_memory(&self) {
         self.memory.set(MemoryKind::SendQueue, self.pool.borrow().in_use());
+        self.note_memory();
+        let watch = &self.memory_watch;
+        let pressure = self.memory.pressure();
+        if pressure == Pressure::Low && watch.pressure.get() == Pressure::Low {
+            return;
+        }
+        let (looked_ms, looked_held) = watch.looked_at.get();
+        let grew = self.memory.held() > looked_held + self.memory.part() / 16;
+        let is_due = grew || self.now_ms() >= looked_ms + LOOK_INTERVAL_MS;
+        if pressure != watch.pressure.replace(pressure) || is_due {
+            watch.looked_at.set((self.now_ms(), self.memory.held()));
+            self.make_room(pressure);
+        }
+        if pressure != Pressure::Low && !watch.has_timer.replace(true) {
+            self.add_timer(Duration::from_millis(LOOK_INTERVAL_MS), TimerAction::WatchMemory);
+        }
+    }
+
+    fn note_memory(&self) {
         let Counters {
             send_queue_bytes, deferred_bytes, reassembly_bytes, inbox_bytes, payload_bytes, ..
         } = &self.counters;
@@ -21,5 +69,71 @@ impl Core {
         for (kind, gauge) in gauges {
             gauge.set(self.memory.held_of(kind) as u64);
         }
+    }
+
+    /// The timer of [`watch_memory`](Self::watch_memory), which follows at the end of this tick.
+    pub(super) fn memory_timer_fired(&self) {
+        self.memory_watch.has_timer.set(false);
+    }
+
+    /// New connections are refused: what those hold that are there is near the limit.
+    pub(super) fn refuses_connections(&self) -> bool {
+        self.memory_watch.pressure.get() >= Pressure::High
+    }
+
+    #[cold]
+    fn make_room(&self, pressure: Pressure) {
+        let mut conns = self.conns.borrow_mut();
+        let holders: Vec<_> = conns
+            .iter()
+            .filter(|conn| !conn.state.is_closed())
+            .map(|conn| Holder {
+                key: conn.token,
+                held: conn.held(),
+                is_paused: conn.pauses.contains(PauseSet::MEMORY),
+            })
+            .collect();
+        // What connections left behind that are gone is not given back by closing others.
+        let held: usize = holders.iter().map(|holder| holder.held).sum();
+        let Excess { over_low, over_limit } = self.memory.excess();
+        let excess = Excess { over_low, over_limit: over_limit.min(held.saturating_sub(self.memory.part())) };
+        let Relief { resume, pause, close } = relief(pressure, excess, holders);
+        if !pause.is_empty() || !close.is_empty() {
+            self.warn_of_memory(pause.len(), close.len());
+        }
+        let driver = &mut *self.driver.borrow_mut();
+        for token in resume {
+            if let Some(conn) = conns.get_mut(token) {
+                conn.resume(PauseSet::MEMORY, driver);
+            }
+        }
+        for token in pause {
+            if let Some(conn) = conns.get_mut(token) {
+                conn.pause(PauseSet::MEMORY, driver);
+            }
+        }
+        for token in close {
+            if let Some(conn) = conns.get_mut(token) {
+                let reason = CloseReason::MemoryLimit { held: conn.held(), limit: self.memory.limit() };
+                self.close_now(conn, reason);
+            }
+        }
+    }
+
+    /// At most once a second.
+    fn warn_of_memory(&self, paused: usize, closed: usize) {
+        let (now, watch) = (self.now_ms(), &self.memory_watch);
+        if watch.warned_at.get().is_some_and(|at| now < at + 1000) {
+            return;
+        }
+        watch.warned_at.set(Some(now));
+        tracing::warn!(
+            held = self.memory.held(),
+            limit = self.memory.limit(),
+            paused,
+            closed,
+            "the connections of this worker hold too much memory: those that hold most make room; if it is needed, \
+             raise the memory limit"
+        );
     }
 }

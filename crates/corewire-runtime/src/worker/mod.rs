@@ -90,6 +90,8 @@ pub(crate) enum TimerAction {
     Linger(Token),
     /// [`Protocol::on_timer`](crate::Protocol::on_timer).
     Protocol(Token),
+    /// Memory is short: look again whether it is.
+    WatchMemory,
     /// A listener that failed to accept tries again.
     ResumeAccept(Token),
     /// [`UdpProtocol::on_timer`](crate::udp::UdpProtocol::on_timer).
@@ -107,6 +109,7 @@ pub(crate) struct Core {
     pub(crate) pool: RefCell<BufferPool>,
     /// What is held for peers.
     pub(crate) memory: Rc<Budget>,
+    pub(crate) memory_watch: memory::MemoryWatch,
     pub(crate) listeners: RefCell<Vec<(Token, AcceptFn)>>,
     pub(crate) dirty: RefCell<Vec<Token>>,
     /// What wants to be called before the next flush.
@@ -158,6 +161,7 @@ impl Core {
             conns: RefCell::default(),
             pool: RefCell::new(BufferPool::new()),
             memory: Rc::new(Budget::new(memory)),
+            memory_watch: memory::MemoryWatch::default(),
             listeners: RefCell::default(),
             dirty: RefCell::default(),
             before_flush: RefCell::default(),

@@ -55,7 +55,7 @@ impl Core {
         self.reap_closed();
         self.reap_udp();
         self.wake_woken();
-        self.note_memory();
+        self.watch_memory();
         self.counters.publish(&self.shared.counters);
     }
 
@@ -151,6 +151,7 @@ impl Core {
                 TimerAction::Carried(carried, timer) => {
                     carried.upgrade().into_iter().for_each(|it| it.fire(timer))
                 }
+                TimerAction::WatchMemory => self.memory_timer_fired(),
                 TimerAction::ResumeAccept(token) => self.driver.borrow_mut().resume_accept(token),
             }
         }

@@ -141,6 +141,13 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
+    /// The most memory held for all peers together, in bytes; default a quarter of what the process may use. See
+    /// [`Builder::memory_limit`].
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.settings.runtime = self.settings.runtime.memory_limit(bytes);
+        self
+    }
+
     /// Which driver; see [`Builder::driver`].
     pub fn driver(mut self, kind: DriverKind) -> Self {
         self.settings.runtime = self.settings.runtime.driver(kind);

@@ -57,7 +57,6 @@ impl SendQueue {
 
     /// Bytes of memory that the queue occupies: its buffers whole, however little is in them, and all of what was
     /// handed over.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the worker does not look at its connections yet"))]
     pub(crate) const fn held(&self) -> usize {
         self.held
     }
