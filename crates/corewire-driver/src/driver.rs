@@ -3,8 +3,6 @@
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use socket2::Socket;
-
 use crate::config::{DriverConfig, DriverKind, ParseDriverKindError};
 use crate::counters::DriverCounters;
 use crate::event::{Event, Token};
@@ -12,6 +10,7 @@ use crate::parking::Parking;
 use crate::probe::{Backend, UringUnavailable, probe};
 use crate::readiness::Readiness;
 use crate::role::Role;
+use crate::socket::Socket;
 #[cfg(target_os = "linux")]
 use crate::uring::Uring;
 use crate::wake::Waker;

@@ -3,7 +3,8 @@
 use std::io;
 
 use bytes::Bytes;
-use socket2::Socket;
+
+use crate::socket::Socket;
 
 /// Names one socket of one driver. Never names another socket later: a token that is out of date is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -31,6 +31,7 @@ mod readiness;
 mod ready;
 mod receive_buffer;
 mod role;
+mod socket;
 mod spin;
 mod table;
 pub mod udp;
@@ -46,7 +47,5 @@ pub use driver::{Driver, DriverError};
 pub use event::{Event, Token};
 pub use parking::Parking;
 pub use probe::{Backend, Probe, UringUnavailable, probe};
+pub use socket::{Address, Socket};
 pub use wake::Waker;
-
-/// The socket type of this crate's interface.
-pub use socket2::Socket;

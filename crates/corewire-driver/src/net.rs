@@ -7,8 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use rustix::net::{SendAncillaryBuffer, SendFlags, SocketFlags};
+use socket2::{Domain, Protocol, SockAddr, TcpKeepalive, Type};
+
+use crate::socket::Socket;
 
 /// Options of a connected stream. The default leaves all to the system but for Nagle's algorithm, which is off:
 /// a tick already gathers what belongs together into one send.
@@ -46,7 +48,7 @@ impl StreamOptions {
     /// # Errors
     /// What the kernel refuses.
     pub fn apply(&self, socket: &Socket) -> io::Result<()> {
-        let socket = SockRef::from(socket);
+        let socket = socket.inner();
         if socket.domain()? != Domain::UNIX {
             socket.set_tcp_nodelay(self.no_delay)?;
             if let Some(idle) = self.keep_alive {
@@ -104,7 +106,7 @@ pub fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<So
     }
     socket.bind(&address.into())?;
     socket.listen(options.backlog)?;
-    Ok(socket)
+    Ok(Socket::trusted(socket))
 }
 
 /// A listening Unix-domain stream socket, non-blocking. A path that begins with `@` is abstract (Linux).
@@ -115,7 +117,7 @@ pub fn listen_unix(path: &Path, options: &ListenOptions) -> io::Result<Socket> {
     let socket = new_socket(Domain::UNIX, None)?;
     socket.bind(&unix_address(path)?)?;
     socket.listen(options.backlog)?;
-    Ok(socket)
+    Ok(Socket::trusted(socket))
 }
 
 /// Begins to connect to a TCP address. The socket is ready for [`Driver::add_connecting`](crate::Driver::connect).
@@ -123,7 +125,7 @@ pub fn listen_unix(path: &Path, options: &ListenOptions) -> io::Result<Socket> {
 /// # Errors
 /// What the kernel says at once; what it says later comes as [`Event::Failed`](crate::Event::Failed).
 pub fn connect_tcp(address: SocketAddr, options: &StreamOptions) -> io::Result<Socket> {
-    let socket = new_socket(Domain::for_address(address), Some(Protocol::TCP))?;
+    let socket = Socket::trusted(new_socket(Domain::for_address(address), Some(Protocol::TCP))?);
     options.apply(&socket)?;
     begin_connect(socket, &reachable(address).into())
 }
@@ -133,7 +135,7 @@ pub fn connect_tcp(address: SocketAddr, options: &StreamOptions) -> io::Result<S
 /// # Errors
 /// What the kernel says at once: `ENOENT`, `ECONNREFUSED`, …
 pub fn connect_unix(path: &Path, options: &StreamOptions) -> io::Result<Socket> {
-    let socket = new_socket(Domain::UNIX, None)?;
+    let socket = Socket::trusted(new_socket(Domain::UNIX, None)?);
     options.apply(&socket)?;
     begin_connect(socket, &unix_address(path)?)
 }
@@ -150,7 +152,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 }
 
 fn begin_connect(socket: Socket, address: &SockAddr) -> io::Result<Socket> {
-    match socket.connect(address) {
+    match socket.inner().connect(address) {
         Ok(()) => Ok(socket),
         Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => Ok(socket),
         Err(error) => Err(error),
@@ -165,44 +167,41 @@ fn unix_address(path: &Path) -> io::Result<SockAddr> {
     }
 }
 
-fn new_socket(domain: Domain, protocol: Option<Protocol>) -> io::Result<Socket> {
+fn new_socket(domain: Domain, protocol: Option<Protocol>) -> io::Result<socket2::Socket> {
     // `Socket::new` sets close-on-exec.
-    let socket = Socket::new(domain, Type::STREAM, protocol)?;
+    let socket = socket2::Socket::new(domain, Type::STREAM, protocol)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// Accepts one connection, non-blocking; `None` when none waits. A connection that died in the backlog is passed
-/// over.
+/// Accepts one connection; `None` when none waits. A connection that died in the backlog is passed over.
 pub(crate) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
-        match listener.accept() {
-            Ok((socket, _)) => {
-                socket.set_nonblocking(true)?;
-                return Ok(Some(socket));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(error) if is_passing_accept_error(&error) => {}
-            Err(error) => return Err(error),
+        match rustix::net::accept_with(listener, flags) {
+            Ok(fd) => return Ok(Some(Socket::trusted(fd.into()))),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) if is_passing_accept_error(error) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
 /// Errors of a single connection (man accept(2), "Error handling"), not of the listener.
-pub(crate) fn is_passing_accept_error(error: &io::Error) -> bool {
-    let passing = [
-        Errno::INTR,
-        Errno::CONNABORTED,
-        Errno::PROTO,
-        Errno::NETDOWN,
-        Errno::NOPROTOOPT,
-        Errno::HOSTDOWN,
-        Errno::HOSTUNREACH,
-        Errno::OPNOTSUPP,
-        Errno::NETUNREACH,
-        Errno::PERM,
-    ];
-    error.raw_os_error().is_some_and(|code| passing.iter().any(|errno| errno.raw_os_error() == code))
+pub(crate) const fn is_passing_accept_error(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::INTR
+            | Errno::CONNABORTED
+            | Errno::PROTO
+            | Errno::NETDOWN
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::OPNOTSUPP
+            | Errno::NETUNREACH
+            | Errno::PERM
+    )
 }
 
 /// Sends what the socket takes now; 0 when it takes nothing.
@@ -228,7 +227,7 @@ pub(crate) fn send(socket: &Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>
 
 /// How a connect that was begun has ended, once the socket is writable.
 pub(crate) fn connect_result(socket: &Socket) -> io::Result<()> {
-    match socket.take_error()? {
+    match socket.inner().take_error()? {
         Some(error) => Err(error),
         None => Ok(()),
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use socket2::Socket;
 
 use crate::config::DriverConfig;
 use crate::counters::DriverCounters;
@@ -17,6 +16,7 @@ use crate::parking::Parking;
 use crate::ready::{Pending, Ready, ReadyList};
 use crate::receive_buffer::ReceiveBuffer;
 use crate::role::{Receiving, Role};
+use crate::socket::Socket;
 use crate::spin::Spin;
 use crate::table::Table;
 use crate::wake::{Waker, WakerKind};

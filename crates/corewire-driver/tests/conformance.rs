@@ -11,11 +11,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, accepted, listening, on_each_backend, pair, pattern, receive_exactly, send_all, wait_for,
+    PATIENCE, accepted, listening, on_each_backend, pair, pattern, receive_exactly, reset, send_all, wait_for,
 };
-use corewire_driver::net::{StreamOptions, connect_tcp};
-use corewire_driver::{Driver, DriverConfig, DriverKind, Event, Token};
-use socket2::Socket;
+use corewire_driver::net::{ListenOptions, StreamOptions, connect_tcp, connect_unix, listen_unix};
+use corewire_driver::{Address, Driver, DriverConfig, DriverKind, Event, Socket, Token};
 
 #[test]
 fn a_listener_accepts_many_connections() {
@@ -29,8 +28,32 @@ fn a_listener_accepts_many_connections() {
         theirs.sort();
         ours.sort();
         assert_eq!(ours, theirs);
-        assert!(sockets.iter().all(|socket| socket.nonblocking().unwrap()));
+        assert!(sockets.iter().all(|socket| socket2::SockRef::from(socket).nonblocking().unwrap()));
     });
+}
+
+#[test]
+fn a_socket_handed_in_is_made_non_blocking_and_anything_else_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = Socket::from_fd(stream.into()).unwrap();
+    assert!(socket2::SockRef::from(&socket).nonblocking().unwrap());
+    assert!(socket.try_clone().is_ok());
+    assert_eq!(socket.peer_addr().unwrap(), Address::Internet(listener.local_addr().unwrap()));
+    let error = Socket::from_fd(std::fs::File::open("/dev/null").unwrap().into()).unwrap_err();
+    assert_eq!(rustix::io::Errno::from_io_error(&error), Some(rustix::io::Errno::NOTSOCK));
+}
+
+#[test]
+fn unix_addresses_are_told_as_they_are_written() {
+    let options = ListenOptions::default();
+    let name = format!("@corewire-driver-address-{}", std::process::id());
+    let listener = listen_unix(name.as_ref(), &options).unwrap();
+    assert_eq!(listener.local_addr().unwrap().as_path(), Some(name.as_ref()));
+    let client = connect_unix(name.as_ref(), &StreamOptions::default()).unwrap();
+    assert_eq!(client.local_addr().unwrap(), Address::Unix(Default::default()));
+    assert_eq!(client.peer_addr().unwrap().as_path(), Some(name.as_ref()));
+    assert_eq!(client.peer_addr().unwrap().as_socket(), None);
 }
 
 #[test]
@@ -155,7 +178,7 @@ fn the_end_comes_after_the_last_byte() {
 fn a_reset_is_reported_as_failure() {
     on_each_backend(|driver| {
         let (token, peer) = pair(driver);
-        Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+        reset(peer);
         let error = wait_for(driver, |event| match event {
             Event::Failed { token: from, error } => {
                 assert_eq!(from, token);
@@ -509,7 +532,7 @@ fn ten_thousand_connections_come_and_go() {
         for round in 0..10_000_u32 {
             let mut peer = TcpStream::connect(address).unwrap();
             peer.write_all(&round.to_le_bytes()).unwrap();
-            Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+            reset(peer);
             let socket = accepted(driver);
             let token = driver.add_stream(socket).unwrap();
             if round % 3 == 0 {

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use common::{PATIENCE, accepted, listening, on_each_backend, pair, pattern, receive_exactly, wait_for};
 use corewire_driver::net::{ListenOptions, StreamOptions, connect_tcp, listen_tcp};
-use corewire_driver::{Driver, Event, Token};
+use corewire_driver::{Driver, Event, Socket, Token};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use socket2::Socket;
 
 /// Set in the child process that may open only few files.
 const FEW_FILES: &str = "COREWIRE_TEST_FEW_FILES";

@@ -7,15 +7,16 @@ mod common;
 use std::collections::HashMap;
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, accepted, listening, on_each_backend, pair, pattern, send_all, wait_for, with_settings,
+    PATIENCE, accepted, listening, on_each_backend, pair, pattern, reset, send_all, wait_for, with_settings,
 };
 use corewire_driver::net::{ListenOptions, StreamOptions, connect_unix, listen_unix};
 use corewire_driver::{Driver, Event, Token};
 use corewire_testkit::rng::Rng;
-use socket2::Socket;
 
 /// Turns until every connection has received `expected` bytes; what came, by connection.
 fn receive_from_all(driver: &mut Driver, tokens: &[Token], expected: usize) -> HashMap<Token, Vec<u8>> {
@@ -252,7 +253,7 @@ fn a_reset_while_a_send_is_blocked_is_reported() {
         let (token, peer) = pair(driver);
         let block = pattern(1 << 20);
         while driver.send(token, &[IoSlice::new(&block)]).unwrap() == block.len() {}
-        Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+        reset(peer);
         // The receiving side says so, or the next send does.
         wait_for(driver, |event| match event {
             Event::Failed { token: from, .. } => (from == token).then_some(()),
@@ -285,15 +286,15 @@ fn unix_sockets_connect_by_path_and_by_abstract_name() {
                 }
                 (connected && peer.is_some()).then_some(())
             });
-            let peer = peer.unwrap();
+            let mut peer = UnixStream::from(OwnedFd::from(peer.unwrap()));
             peer.set_nonblocking(false).unwrap();
-            (&peer).write_all(b"from the peer").unwrap();
+            peer.write_all(b"from the peer").unwrap();
             assert_eq!(common::receive_exactly(driver, ours, 13), b"from the peer");
             let sent = pattern(3 << 20);
             let expected = sent.clone();
             let reader = std::thread::spawn(move || {
                 let mut got = vec![0; expected.len()];
-                (&peer).read_exact(&mut got).unwrap();
+                peer.read_exact(&mut got).unwrap();
                 assert!(got == expected);
             });
             send_all(driver, ours, &sent);

@@ -190,7 +190,7 @@ fn the_longest_datagram_passes_and_one_byte_more_is_an_error() {
 fn a_closed_port_is_told_and_the_socket_goes_on() {
     let (here, _) = socket(&UdpOptions::default());
     let gone = socket(&UdpOptions::default()).1;
-    here.connect(&gone.into()).unwrap();
+    here.connect(gone).unwrap();
     let mut out = SendBatch::new(true);
     let mut told = false;
     for _ in 0..100 {
@@ -301,7 +301,7 @@ fn a_reply_from_lent_memory_is_not_copied_and_what_is_left_of_it_is() {
             // The memory is received into again before they leave.
             out.unlend();
             assert!(!out.uses_lent());
-            client.send_to(&[99; 90], &to.into()).unwrap();
+            client.send_to(&[99; 90], to).unwrap();
             let first = batch.memory().as_ptr();
             while batch.recv(&server).is_err() {}
             assert_eq!(batch.memory().as_ptr(), first, "nobody holds the memory");

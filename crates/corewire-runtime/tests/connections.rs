@@ -410,7 +410,7 @@ fn every_end_is_told_once_with_its_reason() {
         drop(peer);
         assert_eq!(record.wait_for("closed").await, "closed: closed by the peer");
         let (_kept, other, peer) = recorded(options(|_| {}));
-        Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+        Socket::from_fd(peer.into()).unwrap().set_reset_on_close().unwrap();
         let reason = other.wait_for("closed").await;
         assert!(reason.starts_with("closed: the connection is lost: Connection reset"), "{reason}");
         some_ticks(3).await;
@@ -427,7 +427,7 @@ fn a_close_that_a_reset_cuts_short_does_not_say_that_all_was_sent() {
         back_up(&connection, 1 << 20);
         connection.close();
         yield_now().await;
-        Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+        Socket::from_fd(peer.into()).unwrap().set_reset_on_close().unwrap();
         let reason = record.wait_for("closed").await;
         assert!(reason.starts_with("closed: the connection is lost"), "{reason}");
     });

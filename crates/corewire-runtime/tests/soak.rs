@@ -74,12 +74,9 @@ impl End {
 }
 
 fn two_sockets(listener: &StdListener) -> (Socket, Socket) {
-    let one = Socket::from(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-    let other = Socket::from(listener.accept().unwrap().0);
-    for socket in [&one, &other] {
-        socket.set_nonblocking(true).unwrap();
-    }
-    (one, other)
+    let one = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let other = listener.accept().unwrap().0;
+    (Socket::from_fd(one.into()).unwrap(), Socket::from_fd(other.into()).unwrap())
 }
 
 #[test]

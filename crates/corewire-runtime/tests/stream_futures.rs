@@ -402,7 +402,7 @@ fn a_reset_gives_what_came_before_it_and_then_the_error() {
         let mut stream = TcpStream::from_socket(socket).unwrap();
         peer.write_all(b"half a mess").unwrap();
         assert_eq!(stream.recv().await.unwrap().unwrap(), "half a mess");
-        corewire_runtime::driver::Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
+        corewire_runtime::driver::Socket::from_fd(peer.into()).unwrap().set_reset_on_close().unwrap();
         assert_eq!(io_kind(stream.recv().await), Some(io::ErrorKind::ConnectionReset));
         assert_eq!(io_kind(stream.read(&mut [0]).await), Some(io::ErrorKind::ConnectionReset));
         assert_eq!(io_kind(stream.write(b"x").await), Some(io::ErrorKind::ConnectionReset));

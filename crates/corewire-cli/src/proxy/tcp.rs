@@ -351,7 +351,7 @@ fn reset_after_flush(connection: Connection) {
 fn reset(connection: &Connection) {
     connection.with_socket(|socket| {
         // Without the option the peer sees an end instead: nothing to do about it.
-        let _ = socket.set_linger(Some(Duration::ZERO));
+        let _ = socket.set_reset_on_close();
     });
     connection.abort(CloseReason::Local);
 }

@@ -61,7 +61,7 @@ fn drain(stream: &mut TcpStream) -> (Vec<u8>, Option<ErrorKind>) {
 }
 
 fn reset_now(stream: TcpStream) {
-    Socket::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+    Socket::from_fd(stream.into()).unwrap().set_reset_on_close().unwrap();
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Proxy {
             SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let socket = open(any, &options)?;
-        socket.connect(&self.target.into())?;
+        socket.connect(self.target)?;
         let back = UdpPort::open(socket, &options, Back { proxy: self.clone(), flow: flow.clone() })?;
         flow.back.replace(Some(back));
         self.flows.borrow_mut().insert(client, flow.clone());

@@ -65,7 +65,7 @@ fn serve(args: &LimitServeArgs, socket: &Socket, traffic: &Traffic) -> Result<()
                 && let Some(count) = peers.entry(from).or_default().add(received.datagrams as u64)
             {
                 // One that is lost is made up for by the next.
-                let _ = socket.send_to(&count, &from.into());
+                let _ = socket.send_to(&count, from);
             }
         }
     }
@@ -136,7 +136,7 @@ fn run(
     let mut clients = Vec::with_capacity(args.connections);
     for slot in 0..args.connections {
         let socket = open(any_for(target), &options(args.no_offload)).map_err(Failure::io("cannot bind"))?;
-        socket.connect(&target.into()).map_err(Failure::io("cannot connect"))?;
+        socket.connect(target).map_err(Failure::io("cannot connect"))?;
         poll.add(&socket, slot as u64, EventFlags::IN)?;
         let (credit, sent_at) = (Credit::new(args.no_offload, args.connections), Instant::now());
         clients.push(Client { socket, in_flight: 0, credit, has_moved: true, sent_at });

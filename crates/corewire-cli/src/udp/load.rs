@@ -102,7 +102,7 @@ fn connect(args: &LoadArgs, target: SocketAddr, worker: usize, workers: usize, s
 
 fn open_client(target: SocketAddr, options: &UdpOptions, client: Client) -> std::io::Result<UdpPort> {
     let socket = open(any_for(target), options)?;
-    socket.connect(&target.into())?;
+    socket.connect(target)?;
     UdpPort::open(socket, options, client)
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use corewire::runtime::driver::Socket;
 use corewire::runtime::udp::{RecvBatch, SendBatch, SendMeta};
 use rustix::net::{RecvFlags, recvfrom};
-use socket2::{MsgHdr, SockAddr};
+use socket2::{MsgHdr, SockAddr, SockRef};
 
 /// The longest run of datagrams that one send carries, in bytes.
 const RUN_MAX: usize = 65_487;
@@ -49,7 +49,7 @@ impl Runs {
         if bytes.len() > self.size {
             message = message.with_control(&self.control);
         }
-        socket.sendmsg(&message, 0)
+        SockRef::from(socket).sendmsg(&message, 0)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use socket2::Socket;
+use crate::socket::Socket;
 
 /// Something about a datagram, never about the socket: it goes on.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +72,7 @@ impl UdpError {
     pub fn of_send(socket: &Socket, error: io::Error, len: usize, to: Option<SocketAddr>) -> Self {
         let is_unreachable = error.kind() == io::ErrorKind::NetworkUnreachable;
         if let Some(to) = to.filter(|to| is_unreachable && to.is_ipv4())
-            && socket.local_addr().is_ok_and(|address| address.is_ipv6())
+            && socket.local_addr().is_ok_and(|local| local.as_socket().is_some_and(|local| local.is_ipv6()))
         {
             return Self::Family { to };
         }

@@ -24,11 +24,13 @@ mod send;
 mod sender;
 #[cfg(target_os = "linux")]
 mod sender;
+mod socket_options;
 
 pub use error::UdpError;
 pub use options::{BufferSizes, UdpOptions, buffer_sizes, open};
 pub use recv::{Cursor, Datagram, Datagrams, RecvBatch, Run};
 pub use send::{Flushed, SendBatch, SendMeta};
+pub use socket_options::MulticastInterface;
 
 use std::net::SocketAddr;
 

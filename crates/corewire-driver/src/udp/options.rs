@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Type};
+
+use crate::socket::Socket;
 
 /// Options of a datagram socket.
 #[derive(Debug, Clone)]
@@ -67,7 +69,7 @@ pub struct BufferSizes {
 /// # Errors
 /// What the kernel says: `EADDRINUSE`, `EACCES`, `EADDRNOTAVAIL`, `EMFILE`, …
 pub fn open(address: SocketAddr, options: &UdpOptions) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(options.only_v6)?;
@@ -81,9 +83,10 @@ pub fn open(address: SocketAddr, options: &UdpOptions) -> io::Result<Socket> {
     if options.broadcast {
         socket.set_broadcast(true)?;
     }
+    let socket = Socket::trusted(socket);
     set_buffers(&socket, options)?;
     platform::prepare(&socket, address.is_ipv6(), options)?;
-    socket.bind(&address.into())?;
+    socket.inner().bind(&address.into())?;
     Ok(socket)
 }
 
@@ -93,20 +96,20 @@ pub fn open(address: SocketAddr, options: &UdpOptions) -> io::Result<Socket> {
 /// The kernel does not tell.
 pub fn buffer_sizes(socket: &Socket) -> io::Result<BufferSizes> {
     let share = if cfg!(target_os = "linux") { 2 } else { 1 };
+    let socket = socket.inner();
     Ok(BufferSizes { receive: socket.recv_buffer_size()? / share, send: socket.send_buffer_size()? / share })
 }
 
 fn set_buffers(socket: &Socket, options: &UdpOptions) -> io::Result<()> {
-    let plain = SockRef::from(socket);
     if let Some(size) = options.receive_buffer_size
         && platform::force_receive_buffer(socket, size).is_err()
     {
-        plain.set_recv_buffer_size(size)?;
+        socket.set_recv_buffer_size(size)?;
     }
     if let Some(size) = options.send_buffer_size
         && platform::force_send_buffer(socket, size).is_err()
     {
-        plain.set_send_buffer_size(size)?;
+        socket.set_send_buffer_size(size)?;
     }
     let given = buffer_sizes(socket)?;
     for (what, wanted, given, limit) in [

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 
+use crate::socket::Socket;
 use bytes::{Bytes, BytesMut};
-use socket2::Socket;
 
 use super::address::{self, Storage};
 use super::control::{self, Control};
@@ -20,7 +20,8 @@ use super::{Ecn, UdpError};
 /// let options = UdpOptions::default();
 /// let here = open("127.0.0.1:0".parse().unwrap(), &options)?;
 /// let peer = open("127.0.0.1:0".parse().unwrap(), &options)?;
-/// peer.send_to(b"hello", &here.local_addr()?)?;
+/// let to = here.local_addr()?.as_socket().unwrap();
+/// peer.send_to(b"hello", to)?;
 ///
 /// let mut batch = RecvBatch::new();
 /// assert_eq!(batch.recv(&here)?, 1);

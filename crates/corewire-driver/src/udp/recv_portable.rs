@@ -4,8 +4,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::socket::Socket;
 use bytes::Bytes;
-use socket2::Socket;
 
 use super::{Ecn, UdpError, address};
 
@@ -41,7 +41,7 @@ impl RecvBatch {
     pub fn recv(&mut self, socket: &Socket) -> io::Result<usize> {
         self.received.clear();
         while self.received.len() < self.messages {
-            match socket.recv_from(&mut self.room) {
+            match socket.inner().recv_from(&mut self.room) {
                 Ok((len, from)) => {
                     // SAFETY: the system has written `len` bytes.
                     let bytes = unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast::<u8>(), len) };

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::socket::Socket;
 use bytes::Bytes;
 use rustix::io::Errno;
-use socket2::Socket;
 
 use super::sender::Sender;
 use super::{Ecn, PAYLOAD_MAX_V4, UdpError, payload_max};

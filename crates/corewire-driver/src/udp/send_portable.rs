@@ -2,7 +2,7 @@
 
 use std::io;
 
-use socket2::{SockAddr, Socket};
+use crate::socket::Socket;
 
 use super::send::{Entry, Memory};
 
@@ -21,7 +21,7 @@ impl Sender {
         let Some(entry) = entries.first() else { return Ok(0) };
         let payload = entry.payload(memory);
         match entry.to {
-            Some(to) => socket.send_to(payload, &SockAddr::from(to))?,
+            Some(to) => socket.send_to(payload, to)?,
             None => socket.send(payload)?,
         };
         Ok(1)

@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use socket2::{SockAddr, Socket};
+use socket2::SockAddr;
+
+use crate::socket::Socket;
 
 use super::control::{self, Control, Sent};
 use super::send::{Entry, Memory};

@@ -1,11 +1,9 @@
 //! What completions mean.
 
-use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use io_uring::cqueue;
 use rustix::io::Errno;
-use socket2::Socket;
 
 use super::Uring;
 use super::arming::libc_poll;
@@ -15,6 +13,7 @@ use crate::event::{Event, Token};
 use crate::net;
 use crate::ready::Ready;
 use crate::role::{Receiving, Role};
+use crate::socket::Socket;
 
 impl Uring {
     pub(super) fn complete(&mut self, completion: &cqueue::Entry) -> Option<Event> {
@@ -157,7 +156,7 @@ impl Uring {
     pub(super) fn accepted(&mut self, listener: Token, result: i32, more: bool) -> Option<Event> {
         let socket = (result >= 0).then(|| {
             // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
-            Socket::from(unsafe { OwnedFd::from_raw_fd(result) })
+            Socket::trusted(unsafe { OwnedFd::from_raw_fd(result) }.into())
         });
         let io = self.table.get_mut(listener)?;
         if !more {
@@ -170,18 +169,14 @@ impl Uring {
             }
             return Some(Event::Accepted { listener, socket });
         }
-        let error = io::Error::from_raw_os_error(-result);
-        if Errno::from_raw_os_error(-result) == Errno::CANCELED {
-            // Paused, and perhaps resumed since.
-            self.rearm(listener);
-            return None;
-        }
-        if net::is_passing_accept_error(&error) {
+        let error = Errno::from_raw_os_error(-result);
+        // Cancelled: paused, and perhaps resumed since.
+        if error == Errno::CANCELED || net::is_passing_accept_error(error) {
             self.rearm(listener);
             return None;
         }
         io.receiving = Receiving::AcceptBackoff;
-        Some(Event::AcceptFailed { listener, error })
+        Some(Event::AcceptFailed { listener, error: error.into() })
     }
 
     pub(super) fn woken(&mut self) {

@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use io_uring::{cqueue, types};
 use rustix::event::{EventfdFlags, eventfd};
-use socket2::Socket;
 
 use self::buffers::BufferRing;
 use self::operation::Operation;
@@ -38,6 +37,7 @@ use crate::parking::Parking;
 use crate::ready::{Ready, ReadyList};
 use crate::receive_buffer::ReceiveBuffer;
 use crate::role::Role;
+use crate::socket::Socket;
 use crate::spin::Spin;
 use crate::table::Table;
 use crate::wake::{Waker, WakerKind};

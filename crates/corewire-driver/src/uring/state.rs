@@ -1,10 +1,9 @@
 //! A socket, and how it is received from.
 
-use socket2::Socket;
-
 use super::operation::Operation;
 use crate::ready::Pending;
 use crate::role::{Receiving, Role};
+use crate::socket::Socket;
 
 #[derive(Debug)]
 pub(super) struct Io {

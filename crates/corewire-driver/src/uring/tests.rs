@@ -10,6 +10,7 @@ use crate::event::{Event, Token};
 use crate::probe::probe;
 use crate::ready::Ready;
 use crate::role::Role;
+use crate::socket::Socket;
 
 fn driver() -> Option<Uring> {
     probe().uring.is_ok().then(|| Uring::new(&DriverConfig::default()).expect("the probe says that it works"))
@@ -18,8 +19,7 @@ fn driver() -> Option<Uring> {
 fn pair(driver: &mut Uring) -> (Token, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let socket = socket2::Socket::from(listener.accept().unwrap().0);
-    socket.set_nonblocking(true).unwrap();
+    let socket = Socket::from_fd(listener.accept().unwrap().0.into()).unwrap();
     (driver.add(socket, Role::Stream).unwrap(), peer)
 }
 

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use corewire_driver::net::{ListenOptions, listen_tcp};
-use corewire_driver::{Driver, DriverConfig, DriverKind, Event, Token, probe};
-use socket2::Socket;
+use corewire_driver::{Driver, DriverConfig, DriverKind, Event, Socket, Token, probe};
+use socket2::SockRef;
 
 /// Long enough for a loaded machine; reached only when a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -66,8 +66,7 @@ pub fn accepted(driver: &mut Driver) -> Socket {
 pub fn pair(driver: &mut Driver) -> (Token, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let socket = Socket::from(listener.accept().unwrap().0);
-    socket.set_nonblocking(true).unwrap();
+    let socket = Socket::from_fd(listener.accept().unwrap().0.into()).unwrap();
     (driver.add_stream(socket).unwrap(), peer)
 }
 
@@ -100,4 +99,9 @@ pub fn pattern(len: usize) -> Vec<u8> {
     let mut bytes = once.repeat(len.div_ceil(PERIOD));
     bytes.truncate(len);
     bytes
+}
+
+/// Closes a connection so that its peer sees a reset.
+pub fn reset(stream: TcpStream) {
+    SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

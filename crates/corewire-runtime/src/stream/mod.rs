@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_driver::net::{StreamOptions, connect_tcp, connect_unix};
-use corewire_driver::{Socket, Token};
+use corewire_driver::{Address, Socket, Token};
 
 pub use self::halves::{ReadHalf, WriteHalf};
 use self::inbox::{Inbox, InboxProtocol};
@@ -99,10 +99,7 @@ impl Stream<Tcp> {
         self.socket_address(Socket::peer_addr)
     }
 
-    fn socket_address(
-        &self,
-        ask: impl FnOnce(&Socket) -> io::Result<socket2::SockAddr>,
-    ) -> io::Result<SocketAddr> {
+    fn socket_address(&self, ask: impl FnOnce(&Socket) -> io::Result<Address>) -> io::Result<SocketAddr> {
         let address = self.connection().look_at_socket(ask).ok_or(io::ErrorKind::NotConnected)??;
         address.as_socket().ok_or_else(|| io::Error::other("the socket has no internet address"))
     }
@@ -241,7 +238,7 @@ impl<K> Stream<K> {
     pub fn abort(self) {
         self.connection().look_at_socket(|socket| {
             // Without the option the close is an ordinary one: nothing to do about it.
-            let _ = socket.set_linger(Some(Duration::ZERO));
+            let _ = socket.set_reset_on_close();
         });
         self.connection().abort(CloseReason::Local);
     }

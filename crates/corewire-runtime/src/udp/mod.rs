@@ -16,10 +16,9 @@ mod socket_options;
 pub(crate) use carried::CarriedTimer;
 pub use carried::{Carried, Carrier};
 pub use corewire_driver::udp::{
-    BufferSizes, Cursor, Datagram, Ecn, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, RecvBatch, Run, SendBatch, SendMeta,
-    UdpError, UdpOptions, open, payload_max,
+    BufferSizes, Cursor, Datagram, Ecn, MulticastInterface, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, RecvBatch, Run,
+    SendBatch, SendMeta, UdpError, UdpOptions, open, payload_max,
 };
 pub(crate) use part::UdpPart;
 pub use port::{UdpPort, UdpProtocol};
 pub use socket::{Received, UdpSocket};
-pub use socket_options::MulticastInterface;

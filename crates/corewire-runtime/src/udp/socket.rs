@@ -128,8 +128,7 @@ impl UdpSocket {
     /// # Errors
     /// The address is of another family, or there is no route to it.
     pub fn connect(&self, peer: SocketAddr) -> Result<(), UdpError> {
-        self.look_at(|socket| socket.connect(&peer.into()))?
-            .map_err(|error| UdpError::from_io(error, 0, Some(peer)))
+        self.look_at(|socket| socket.connect(peer))?.map_err(|error| UdpError::from_io(error, 0, Some(peer)))
     }
 
     /// Sends a datagram to the peer that the socket is connected to.
@@ -156,7 +155,7 @@ impl UdpSocket {
         self.attempt(true, || {
             self.look_at(|socket| {
                 let sent = match to {
-                    Some(to) => socket.send_to(payload, &to.into()),
+                    Some(to) => socket.send_to(payload, to),
                     None => socket.send(payload),
                 };
                 sent.map(drop).map_err(|error| UdpError::of_send(socket, error, payload.len(), to))

@@ -22,8 +22,7 @@ impl Protocol for Nothing {
 fn sockets() -> (Socket, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let peer = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
-    let socket = Socket::from(listener.accept().expect("a connection").0);
-    socket.set_nonblocking(true).expect("a socket");
+    let socket = Socket::from_fd(listener.accept().expect("a connection").0.into()).expect("a socket");
     (socket, peer)
 }
 
@@ -270,7 +269,7 @@ fn a_closure_that_looks_at_a_socket_may_use_the_connection() {
             connection.resume_receive();
             connection.send(&[7; 100_000]).expect("an open connection");
             connection.with_socket(|same| same.peer_addr().ok()).flatten().is_some()
-                && socket.tcp_nodelay().is_ok()
+                && socket.no_delay().is_ok()
         });
         assert_eq!(sent, Some(true));
         connection.close();

@@ -36,21 +36,19 @@ pub fn sockets() -> (Socket, StdStream) {
     let listener = StdListener::bind("127.0.0.1:0").unwrap();
     let peer = StdStream::connect(listener.local_addr().unwrap()).unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
-    let socket = Socket::from(listener.accept().unwrap().0);
-    socket.set_nonblocking(true).unwrap();
-    (socket, peer)
+    (Socket::from_fd(listener.accept().unwrap().0.into()).unwrap(), peer)
 }
 
 /// An address of this machine that answers nothing: its listener's backlog is full. Keep what is returned beside it.
-pub fn silent_address() -> (SocketAddr, Vec<Socket>) {
-    let listener = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+pub fn silent_address() -> (SocketAddr, Vec<socket2::Socket>) {
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     listener.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     listener.listen(0).unwrap();
     let address = listener.local_addr().unwrap();
     let mut kept = vec![listener];
     // A backlog of 0 takes one connection, or a few; then a first packet goes unanswered.
     loop {
-        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         let full = socket.connect_timeout(&address, Duration::from_millis(100)).is_err();
         kept.push(socket);
         if full {

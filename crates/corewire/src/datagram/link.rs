@@ -20,7 +20,7 @@ pub(super) fn connect(
     protocol: Box<dyn Protocol>,
 ) -> io::Result<Connection> {
     let socket = open_for(peer, &settings.udp)?;
-    socket.connect(&peer.into())?;
+    socket.connect(peer)?;
     let session = Rc::default();
     let port = UdpPort::open(socket, &settings.udp, Client { session: Rc::clone(&session) })?;
     let carried = Carried::open(Link { port, peer }, options, protocol);

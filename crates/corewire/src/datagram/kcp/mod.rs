@@ -38,7 +38,7 @@ pub(super) fn connect(
     config.accept = false;
     let node = Node::new(config, true, options.idle_timeout, seal(settings)?)?;
     let socket = open_for(peer, &settings.udp)?;
-    socket.connect(&peer.into())?;
+    socket.connect(peer)?;
     let port = UdpPort::open(socket, &settings.udp, Kcp { node: node.clone(), accept: None })?;
     // As kcp-go's clients do. A number that somebody else uses at this address is of another socket.
     let conversation = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), peer) as u32;
