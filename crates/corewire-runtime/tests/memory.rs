@@ -173,3 +173,54 @@ fn a_limit_that_nothing_fits_in_is_refused() {
     let error = Runtime::builder().workers(2).memory_limit((2 << 20) - 1).build().unwrap_err();
     assert!(error.to_string().contains("memory limit"), "{error}");
 }
+
+/// Sends chunks one by one, so that each is a receive by itself, to a stream that nobody reads; gives the most that its
+/// inbox held and the pieces that are read at last.
+fn unread_stream(chunks: usize, len: usize) -> (u64, Vec<usize>) {
+    let runtime = one_worker();
+    let handle = runtime.handle().clone();
+    let test = runtime.handle().spawn(move || async move {
+        let (socket, peer) = sockets();
+        let mut stream = corewire_runtime::TcpStream::from_socket(socket).unwrap();
+        let (mut sent, mut most) = (0, 0);
+        for _ in 0..chunks {
+            let before = handle.stats().received_bytes;
+            if sent >= 256 * 1024 {
+                // Held back: the rest stays with the kernel.
+                break;
+            }
+            std::io::Write::write_all(&mut &peer, &pattern(len)).unwrap();
+            sent += len;
+            let stats = wait_for(&handle, |stats| stats.received_bytes >= before + len as u64).await;
+            sleep(Duration::ZERO).await;
+            most = most.max(handle.stats().inbox_bytes).max(stats.inbox_bytes);
+        }
+        drop(peer);
+        let (mut pieces, mut got) = (Vec::new(), 0);
+        while let Some(piece) = stream.recv().await.unwrap() {
+            pieces.push(piece.len());
+            got += piece.len();
+        }
+        assert_eq!(got, sent);
+        wait_for(&handle, |stats| stats.inbox_bytes == 0).await;
+        (most, pieces)
+    });
+    futures_lite::future::block_on(test.unwrap()).unwrap()
+}
+
+#[test]
+fn what_nobody_reads_is_copied_out_of_the_receive_blocks() {
+    let (held, pieces) = unread_stream(64, 4097);
+    assert!(pieces.len() <= 6, "{pieces:?}: each piece may keep a receive block");
+    assert!((64 * 4097..400 * 1024).contains(&held), "{held}");
+    let (held, pieces) = unread_stream(64, 16 * 1024);
+    assert!(pieces.len() <= 6, "{pieces:?}");
+    assert!(held < 400 * 1024, "{held}");
+}
+
+#[test]
+fn two_large_arrivals_may_keep_their_receive_blocks_and_are_charged_for_them() {
+    let (held, pieces) = unread_stream(64, 40_000);
+    assert!(pieces.len() <= 8, "{pieces:?}");
+    assert!((2 * 640 * 1024..1_800_000).contains(&held), "{held}");
+}

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{io_kind, off_worker, pattern, poll_once, run, silent_address, sockets};
+use common::{io_kind, off_worker, pattern, run, silent_address, sockets};
 use corewire_runtime::{
     ReadHalf, TcpListener, TcpStream, UnixListener, UnixStream, WriteHalf, sleep, spawn_local, timeout,
     yield_now,
@@ -128,7 +128,7 @@ fn futures_dropped_at_any_point_lose_no_byte() {
 }
 
 #[test]
-fn a_dropped_write_all_and_read_exact_have_done_a_prefix() {
+fn a_dropped_write_all_has_done_a_prefix() {
     run(async {
         let (mut ours, theirs) = pair().await;
         let sent = pattern(20 << 20);
@@ -137,16 +137,54 @@ fn a_dropped_write_all_and_read_exact_have_done_a_prefix() {
         drop(ours);
         let got = read_in_pieces(theirs.into_split().0, Rng::new(1)).await;
         assert!(!got.is_empty() && got.len() < sent.len() && sent.starts_with(&got));
+    });
+}
 
+#[test]
+fn a_dropped_read_exact_has_taken_nothing_whatever_its_length() {
+    run(async {
+        // More than a stream holds before its peer is held back, too.
+        for len in [5, 1000, 70_000, 3 << 20] {
+            let (mut ours, mut theirs) = pair().await;
+            let sent = pattern(len);
+            let cut = len * 3 / 5;
+            let mut buffer = vec![0; len];
+            theirs.write_all(&sent[..cut]).await.unwrap();
+            let mut polls = 1;
+            while limited(polls, ours.read_exact(&mut buffer[..cut])).await.is_none() {
+                polls += 1;
+                sleep(Duration::ZERO).await;
+            }
+            assert_eq!(buffer[..cut], sent[..cut]);
+
+            theirs.write_all(&sent[..cut]).await.unwrap();
+            for polls in 1..20 {
+                assert!(limited(polls, ours.read_exact(&mut buffer)).await.is_none());
+            }
+            let (read, written) = futures_lite::future::zip(
+                timeout(common::PATIENCE, ours.read_exact(&mut buffer)),
+                theirs.write_all(&sent[cut..]),
+            )
+            .await;
+            read.unwrap().unwrap();
+            written.unwrap();
+            assert!(buffer == sent, "{len} bytes");
+        }
+    });
+}
+
+#[test]
+fn what_a_failed_read_exact_had_can_still_be_read() {
+    run(async {
         let (mut ours, mut theirs) = pair().await;
         theirs.write_all(b"abc").await.unwrap();
-        sleep(Duration::from_millis(2)).await;
-        let mut buffer = *b".....";
-        assert!(poll_once(ours.read_exact(&mut buffer)).await.is_none());
-        assert_eq!(&buffer, b"abc..", "what was read is in the caller's buffer");
-        theirs.write_all(b"de").await.unwrap();
-        ours.read_exact(&mut buffer[3..]).await.unwrap();
-        assert_eq!(&buffer, b"abcde");
+        drop(theirs);
+        let mut buffer = [0; 5];
+        let error = ours.read_exact(&mut buffer).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+        assert_eq!(ours.read(&mut buffer).await.unwrap(), 3);
+        assert_eq!(&buffer[..3], b"abc");
+        assert_eq!(ours.read(&mut buffer).await.unwrap(), 0);
     });
 }
 

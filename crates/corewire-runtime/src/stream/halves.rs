@@ -54,14 +54,9 @@ impl ReadHalf {
     ///
     /// # Errors
     /// `UnexpectedEof` when the peer finished before; or the connection is lost.
-    pub async fn read_exact(&mut self, mut buffer: &mut [u8]) -> io::Result<()> {
-        while !buffer.is_empty() {
-            match self.read(buffer).await? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                read => buffer = &mut buffer[read..],
-            }
-        }
-        Ok(())
+    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        let mut read = ReadExact { half: self, buffer, filled: 0 };
+        poll_fn(|context| read.poll(context)).await
     }
 
     pub(super) fn poll_read_slice(
@@ -70,6 +65,33 @@ impl ReadHalf {
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         self.inbox.poll_read(&self.ends.connection, context, buffer)
+    }
+}
+
+/// A read that takes all or nothing: what it has taken goes back when it is dropped before it is done, or fails.
+struct ReadExact<'a> {
+    half: &'a ReadHalf,
+    buffer: &'a mut [u8],
+    filled: usize,
+}
+
+impl ReadExact<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.filled < self.buffer.len() {
+            match ready!(self.half.poll_read_slice(context, &mut self.buffer[self.filled..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                read => self.filled += read,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for ReadExact<'_> {
+    fn drop(&mut self) {
+        if self.filled < self.buffer.len() {
+            self.half.inbox.put_back(&self.buffer[..self.filled], &self.half.ends.connection);
+        }
     }
 }
 

@@ -9,14 +9,22 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::conn::{CloseReason, Connection};
+use crate::memory::{Charge, MemoryKind, RECEIVE_BLOCK};
 use crate::protocol::Protocol;
 
 /// Bytes that wait to be read at which the peer is held back.
 const HIGH_WATER: usize = 256 * 1024;
 const LOW_WATER: usize = 64 * 1024;
 
-/// Arrivals up to this size are gathered when nobody waits for them: each would keep a whole block of the driver's.
-const GATHER_MAX: usize = 4 * 1024;
+/// What nobody waits for is copied out of the receive block, which it would keep whole: except for the first so many
+/// arrivals of at least this size, so that a reader that is a little late costs no copy.
+const SHARED_MAX: usize = 2;
+const SHARED_MIN: usize = 32 * 1024;
+
+/// The memory that what is copied is gathered in, at a time.
+const GATHERED_MAX: usize = 64 * 1024;
+/// Memory up to this size is kept for what is gathered next.
+const KEPT_MAX: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
@@ -25,10 +33,15 @@ pub(super) struct Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    queue: VecDeque<Bytes>,
-    /// Small arrivals behind the queue.
+    queue: VecDeque<Piece>,
+    /// Arrivals behind the queue that are copied.
     gathered: BytesMut,
     len: usize,
+    /// Bytes of memory held, and the charge for them: made when something has to wait.
+    held: usize,
+    charge: Option<Charge>,
+    /// Pieces in the queue that keep a receive block.
+    shared: usize,
     opened: bool,
     /// The peer has finished.
     ended: bool,
@@ -36,6 +49,33 @@ struct State {
     closed: Option<Option<Lost>>,
     held_back: bool,
     reader: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Bytes,
+    memory: Memory,
+}
+
+/// What a piece occupies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// The receive block that its reader, woken already, gives back at once.
+    Passing,
+    /// A receive block.
+    Block,
+    /// Memory of its own, so many bytes.
+    Own(usize),
+}
+
+impl Memory {
+    const fn held(self) -> usize {
+        match self {
+            Self::Passing => 0,
+            Self::Block => RECEIVE_BLOCK,
+            Self::Own(bytes) => bytes,
+        }
+    }
 }
 
 /// An `io::Error` that can be told more than once.
@@ -73,9 +113,9 @@ impl Inbox {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Bytes>>> {
         let mut state = self.state.borrow_mut();
-        let Some(chunk) = state.pop() else { return state.poll_end(context).map_ok(|()| None) };
-        state.taken(chunk.len(), connection);
-        Poll::Ready(Ok(Some(chunk)))
+        let Some(piece) = state.pop() else { return state.poll_end(context).map_ok(|()| None) };
+        state.taken(piece.bytes.len(), connection);
+        Poll::Ready(Ok(Some(piece.bytes)))
     }
 
     /// Copies what fits.
@@ -88,14 +128,14 @@ impl Inbox {
         let mut state = self.state.borrow_mut();
         let mut copied = 0;
         while !buffer.is_empty()
-            && let Some(mut chunk) = state.pop()
+            && let Some(mut piece) = state.pop()
         {
-            let step = chunk.len().min(buffer.len());
-            chunk.copy_to_slice(&mut buffer[..step]);
+            let step = piece.bytes.len().min(buffer.len());
+            piece.bytes.copy_to_slice(&mut buffer[..step]);
             buffer = &mut buffer[step..];
             copied += step;
-            if !chunk.is_empty() {
-                state.queue.push_front(chunk);
+            if !piece.bytes.is_empty() {
+                state.push_front(piece);
             }
         }
         if copied > 0 || buffer.is_empty() {
@@ -105,6 +145,17 @@ impl Inbox {
         state.poll_end(context).map_ok(|()| 0)
     }
 
+    /// Bytes that were read and are to be read again, before all others.
+    pub(super) fn put_back(&self, bytes: &[u8], connection: &Connection) {
+        if !bytes.is_empty() {
+            let mut state = self.state.borrow_mut();
+            state.len += bytes.len();
+            let bytes = Bytes::copy_from_slice(bytes);
+            state.push_front(Piece { memory: Memory::Own(bytes.len()), bytes });
+            state.note_held(connection);
+        }
+    }
+
     /// The error that ended the connection, if it was one.
     pub(super) fn error(&self) -> io::Error {
         self.state.borrow().loss().unwrap_or_else(|| io::ErrorKind::NotConnected.into())
@@ -112,15 +163,76 @@ impl Inbox {
 }
 
 impl State {
-    fn pop(&mut self) -> Option<Bytes> {
-        if let Some(chunk) = self.queue.pop_front() {
-            return Some(chunk);
+    fn pop(&mut self) -> Option<Piece> {
+        if self.queue.is_empty() {
+            self.close_gathered();
         }
-        if self.gathered.is_empty() { None } else { Some(self.gathered.split().freeze()) }
+        let piece = self.queue.pop_front()?;
+        self.held -= piece.memory.held();
+        self.shared -= usize::from(piece.memory == Memory::Block);
+        Some(piece)
+    }
+
+    fn push_front(&mut self, piece: Piece) {
+        self.count(piece.memory);
+        self.queue.push_front(piece);
+    }
+
+    fn push_back(&mut self, bytes: Bytes, memory: Memory) {
+        self.count(memory);
+        self.queue.push_back(Piece { bytes, memory });
+    }
+
+    fn count(&mut self, memory: Memory) {
+        self.held += memory.held();
+        self.shared += usize::from(memory == Memory::Block);
+    }
+
+    fn push(&mut self, data: Bytes) {
+        self.len += data.len();
+        if self.reader.is_some() && self.queue.is_empty() && self.gathered.is_empty() {
+            return self.push_back(data, Memory::Passing);
+        }
+        if data.len() >= SHARED_MIN && self.shared < SHARED_MAX {
+            self.close_gathered();
+            return self.push_back(data, Memory::Block);
+        }
+        if self.gathered.len() + data.len() > GATHERED_MAX {
+            self.close_gathered();
+        }
+        if !self.queue.is_empty() && self.gathered.capacity() < data.len() {
+            // More than a little waits already: no growing in steps.
+            self.gathered.reserve(GATHERED_MAX.max(data.len()));
+        }
+        self.gathered.extend_from_slice(&data);
+    }
+
+    /// What was gathered becomes a piece of the queue.
+    fn close_gathered(&mut self) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        let capacity = self.gathered.capacity();
+        let bytes = if capacity > KEPT_MAX {
+            std::mem::take(&mut self.gathered).freeze()
+        } else {
+            self.gathered.split().freeze()
+        };
+        self.push_back(bytes, Memory::Own(capacity));
+    }
+
+    fn note_held(&mut self, connection: &Connection) {
+        let held = self.held + if self.gathered.is_empty() { 0 } else { self.gathered.capacity() };
+        match &mut self.charge {
+            Some(charge) => charge.set(held),
+            None if held > KEPT_MAX => self.charge = Some(connection.charge(MemoryKind::Inbox, held)),
+            None => {}
+        }
     }
 
     fn taken(&mut self, len: usize, connection: &Connection) {
         self.len -= len;
+        self.note_held(connection);
         if self.held_back && self.len <= LOW_WATER {
             self.held_back = false;
             connection.resume_receive();
@@ -183,16 +295,8 @@ impl Protocol for InboxProtocol {
 
     fn on_received(&mut self, connection: &Connection, data: Bytes) {
         let mut state = self.inbox.state.borrow_mut();
-        state.len += data.len();
-        if state.reader.is_none() && data.len() <= GATHER_MAX {
-            state.gathered.extend_from_slice(&data);
-        } else {
-            if !state.gathered.is_empty() {
-                let gathered = state.gathered.split().freeze();
-                state.queue.push_back(gathered);
-            }
-            state.queue.push_back(data);
-        }
+        state.push(data);
+        state.note_held(connection);
         if state.len >= HIGH_WATER && !state.held_back {
             state.held_back = true;
             connection.pause_receive();

@@ -40,12 +40,15 @@ pub type UnixStream = Stream<Unix>;
 
 /// A connection that is read and written by tasks of its worker.
 ///
-/// The connection owns its bytes: what arrives waits in a receive queue (up to 256 KiB, then the peer is held back),
+/// The connection owns its bytes: what arrives waits in a receive queue (up to 256 KiB, then the peer is held back; a slice
+/// that keeps a receive block is in it twice at the most, all else is copied out of it),
 /// what is written is copied to a send queue or handed to the kernel at once. So **any future of this type can be
-/// dropped at any point without losing a byte**: a read that was dropped has taken nothing, a write that was dropped
-/// before it was done has written nothing (a `write_all`, what it had written up to then).
+/// dropped at any point without losing a byte**: a read that was dropped has taken nothing (a `read_exact` gives back what
+/// it had), a write that was dropped before it was done has written nothing (a `write_all`, what it had written up to
+/// then).
 ///
-/// It implements `AsyncRead` and `AsyncWrite` of futures-io, and with the feature `tokio-io` those of tokio.
+/// It implements `AsyncRead` and `AsyncWrite` of futures-io, and with the feature `tokio-io` those of tokio. Futures that
+/// those crates add (`AsyncReadExt::read_exact`, …) are theirs: what a dropped one has taken is lost with it.
 ///
 /// Dropping it closes the connection once what was written has been sent.
 #[derive(Debug)]
@@ -146,7 +149,7 @@ impl<K> Stream<K> {
     }
 
     /// The next bytes that have arrived, in the block that they arrived in: a handle on it that can be kept and
-    /// shared without a copy. `None` when the peer has finished sending.
+    /// shared without a copy. `None` when the peer has finished sending. Dropping the future loses nothing.
     ///
     /// # Errors
     /// The connection is lost.
@@ -154,7 +157,8 @@ impl<K> Stream<K> {
         self.read.recv().await
     }
 
-    /// Reads what has arrived, up to the length of `buffer`; 0 when the peer has finished sending.
+    /// Reads what has arrived, up to the length of `buffer`; 0 when the peer has finished sending. Dropped before it is
+    /// done, it has taken nothing.
     ///
     /// # Errors
     /// The connection is lost.
@@ -162,7 +166,8 @@ impl<K> Stream<K> {
         self.read.read(buffer).await
     }
 
-    /// Fills `buffer`.
+    /// Fills `buffer`. Dropped before it is done, it has taken nothing, whatever the length; what is in `buffer` then is
+    /// of no use. The same after an error: what did arrive can still be read.
     ///
     /// # Errors
     /// `UnexpectedEof` when the peer finished before; or the connection is lost.
@@ -171,7 +176,7 @@ impl<K> Stream<K> {
     }
 
     /// Queues bytes to send, waiting while the queue is over its high-water mark. Takes all of them, or up to 256 KiB
-    /// of many, and says how many.
+    /// of many, and says how many. Dropped before it is done, it has taken nothing.
     ///
     /// # Errors
     /// The connection is closed.
@@ -187,7 +192,8 @@ impl<K> Stream<K> {
         self.write.write_vectored(slices).await
     }
 
-    /// Writes all bytes.
+    /// Writes all bytes. Dropped before it is done, it has written the first of them, and nothing says how many: where that
+    /// matters, use [`write`](Self::write).
     ///
     /// # Errors
     /// The connection is closed.
