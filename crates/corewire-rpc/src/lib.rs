@@ -47,6 +47,7 @@ mod message;
 mod metadata;
 pub mod server;
 mod status;
+mod status_from;
 mod stream;
 
 /// What the macros need.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use corewire_proto::rpc::{CallError, Code, ErrorBody, SendError};
+use corewire_proto::rpc::{Code, ErrorBody};
 
 use crate::metadata::Metadata;
 
@@ -139,31 +139,6 @@ impl From<Code> for Status {
     }
 }
 
-impl From<CallError> for Status {
-    fn from(error: CallError) -> Self {
-        if error == CallError::MessageNeeded {
-            let why = "a call of version 1 begins with its first message: add `.first(message)` or `.only(message)`";
-            return Self::invalid(why).not_begun();
-        }
-        let code = match error {
-            CallError::GoingAway => Code::UNAVAILABLE,
-            CallError::TooManyCalls { .. } | CallError::TooManyStreams { .. } => Code::RESOURCE_EXHAUSTED,
-            _ => Code::INVALID_REQUEST,
-        };
-        Self::new(code, error.to_string()).not_begun()
-    }
-}
-
-impl From<SendError> for Status {
-    fn from(error: SendError) -> Self {
-        let code = match error {
-            SendError::CallOver | SendError::HalfEnded => Code::CANCELLED,
-            _ => Code::INVALID_REQUEST,
-        };
-        Self::new(code, error.to_string())
-    }
-}
-
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Code(number) = self.code();
@@ -201,6 +176,14 @@ pub(crate) const fn name(code: Code) -> &'static str {
         Code::UNAVAILABLE => "unavailable",
         Code::PROTOCOL_ERROR => "protocol error",
         Code::FLOW_CONTROL_ERROR => "flow-control error",
+        Code::INVALID_ARGUMENT => "invalid argument",
+        Code::NOT_FOUND => "not found",
+        Code::ALREADY_EXISTS => "already exists",
+        Code::FAILED_PRECONDITION => "failed precondition",
+        Code::ABORTED => "aborted",
+        Code::OUT_OF_RANGE => "out of range",
+        Code::UNIMPLEMENTED => "unimplemented",
+        Code::DATA_LOSS => "data loss",
         _ => "application error",
     }
 }

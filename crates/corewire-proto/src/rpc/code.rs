@@ -4,7 +4,8 @@ use super::header::Version;
 
 /// How a call ended: a number on the wire, of which 0 to 10 are those of galay-rpc.
 ///
-/// 1,000 and above belong to applications, in version 2.
+/// 1,000 and above belong to applications, in version 2. Each code of gRPC has one here under the same name, see
+/// [`to_grpc`](Self::to_grpc) and [`from_grpc`](Self::from_grpc); the others say what gRPC has no word for.
 ///
 /// ```
 /// use corewire_proto::rpc::{Code, Version};
@@ -53,11 +54,78 @@ impl Code {
     /// The peer sent without credit, or granted too much.
     pub const FLOW_CONTROL_ERROR: Self = Self(17);
 
+    /// An argument means nothing, whatever the state of the service.
+    pub const INVALID_ARGUMENT: Self = Self(18);
+    /// What was asked for does not exist.
+    pub const NOT_FOUND: Self = Self(19);
+    /// What was to be made exists.
+    pub const ALREADY_EXISTS: Self = Self(20);
+    /// The service is not in the state that the call needs; another try does not help before that is mended.
+    pub const FAILED_PRECONDITION: Self = Self(21);
+    /// Another call came between; the whole may be tried again.
+    pub const ABORTED: Self = Self(22);
+    /// Beyond the end of what there is.
+    pub const OUT_OF_RANGE: Self = Self(23);
+    /// The server does not do this.
+    pub const UNIMPLEMENTED: Self = Self(24);
+    /// Data is lost or spoilt for good.
+    pub const DATA_LOSS: Self = Self(25);
+
+    /// By number in gRPC.
+    const GRPC: [Self; 17] = [
+        Self::OK,
+        Self::CANCELLED,
+        Self::UNKNOWN,
+        Self::INVALID_ARGUMENT,
+        Self::DEADLINE_EXCEEDED,
+        Self::NOT_FOUND,
+        Self::ALREADY_EXISTS,
+        Self::PERMISSION_DENIED,
+        Self::RESOURCE_EXHAUSTED,
+        Self::FAILED_PRECONDITION,
+        Self::ABORTED,
+        Self::OUT_OF_RANGE,
+        Self::UNIMPLEMENTED,
+        Self::INTERNAL,
+        Self::UNAVAILABLE,
+        Self::DATA_LOSS,
+        Self::UNAUTHENTICATED,
+    ];
+
+    /// The code with this number in gRPC (0 to 16).
+    ///
+    /// ```
+    /// use corewire_proto::rpc::Code;
+    ///
+    /// assert_eq!(Code::from_grpc(5), Some(Code::NOT_FOUND));
+    /// assert_eq!(Code::NOT_FOUND.to_grpc(), 5);
+    /// ```
+    pub fn from_grpc(number: u32) -> Option<Self> {
+        Self::GRPC.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// The number in gRPC of this code, or of the one there that comes nearest: a code of an application is 2 (unknown).
+    pub fn to_grpc(self) -> u32 {
+        let nearest = match self {
+            Self::SERVICE_NOT_FOUND | Self::METHOD_NOT_FOUND => Self::UNIMPLEMENTED,
+            Self::INVALID_REQUEST => Self::INVALID_ARGUMENT,
+            Self::CONNECTION_CLOSED => Self::UNAVAILABLE,
+            Self::INVALID_RESPONSE
+            | Self::SERIALIZATION
+            | Self::DESERIALIZATION
+            | Self::PROTOCOL_ERROR
+            | Self::FLOW_CONTROL_ERROR => Self::INTERNAL,
+            code => code,
+        };
+        Self::GRPC.iter().position(|code| *code == nearest).map_or(2, |number| number as u32)
+    }
+
     /// The number that stands for this code in frames of `version`.
     pub const fn on_wire(self, version: Version) -> Self {
         match (version, self.0) {
             (Version::V2, _) | (Version::V1, 0..=10) => self,
             (Version::V1, 12 | 15) => Self::INTERNAL,
+            (Version::V1, 18) => Self::INVALID_REQUEST,
             (Version::V1, _) => Self::UNKNOWN,
         }
     }
@@ -65,5 +133,26 @@ impl Code {
     /// Not a failure.
     pub const fn is_ok(self) -> bool {
         self.0 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_of_grpc_has_one_of_its_own() {
+        for number in 0..17 {
+            let code = Code::from_grpc(number).expect("0 to 16 are codes");
+            assert_eq!(code.to_grpc(), number, "{code:?}");
+        }
+        assert_eq!(Code::from_grpc(17), None);
+        for code in 0..26 {
+            assert!(
+                Code(code) == Code::UNKNOWN || Code(code).to_grpc() != 2,
+                "{code} has none that comes near"
+            );
+        }
+        assert_eq!(Code(1_000).to_grpc(), 2);
     }
 }
