@@ -2,9 +2,11 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
 
-use corewire_rpc::{Channel, Settings, Version};
+use corewire_rpc::{Bytes, Channel, Code, Settings, Version};
 use support::{Raw, hex, server};
 
 const HELLO: &str =
@@ -157,4 +159,56 @@ fn a_channel_of_version_1_sends_the_bytes_of_galay_and_takes_answers_in_any_orde
     })
     .unwrap();
     peer.join().unwrap();
+}
+
+#[test]
+fn a_server_of_version_1_that_knows_streams_only_fails_calls_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}", listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || {
+        let mut raw = Raw(listener.accept().unwrap().0);
+        raw.0.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        for _ in 0..2 {
+            let mut header = [0; 16];
+            raw.0.read_exact(&mut header).unwrap();
+            let len = u32::from_be_bytes(header[12..].try_into().unwrap());
+            raw.0.read_exact(&mut vec![0; len as usize]).unwrap();
+            // STREAM_CANCEL under the id of the REQUEST.
+            (header[5], header[6]) = (0x14, 0);
+            header[12..].fill(0);
+            raw.0.write_all(&header).unwrap();
+        }
+        raw.read_to_end();
+    });
+    let channel = Channel::to(uri).protocol(Version::V1).build().unwrap();
+    corewire::wait(async {
+        let limit = Duration::from_secs(60);
+        let failed = channel.unary("Some/call", "x").timeout(limit).await.unwrap_err();
+        assert_eq!(failed.code(), Code::METHOD_NOT_FOUND, "{failed}");
+        let call = channel.bidi::<Bytes, Bytes>("Some/bidi").first("x".into());
+        let (_sink, mut replies) = call.await.unwrap();
+        let failed = replies.next().await.unwrap().unwrap_err();
+        assert_eq!(failed.code(), Code::METHOD_NOT_FOUND, "{failed}");
+        assert!(failed.message().contains("streams only"), "{failed}");
+    });
+    drop(channel);
+    peer.join().unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_kernel_looks_whether_a_silent_client_is_still_there() {
+    let server = server(|server| server);
+    let mut raw = Raw::connect(&server);
+    raw.send(HELLO);
+    raw.expect(HELLO_REPLY);
+    let port = |address: std::net::SocketAddr| format!("{:04X}", address.port());
+    let (from, to) = (port(server.local_addrs()[0]), port(raw.0.local_addr().unwrap()));
+    // Columns of the table: number, local address, remote address, state, queues, timer. Timer 2 is SO_KEEPALIVE.
+    support::eventually("the timer runs", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|row| {
+            row.len() > 5 && row[1].ends_with(&from) && row[2].ends_with(&to) && row[5].starts_with("02:")
+        })
+    });
 }

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use corewire::server::ProtocolServer;
 use corewire::{DriverKind, NetServer, ServerError, ServerHandle, SettingError, ShutdownReport};
 use corewire_proto::rpc::{Settings, Version};
+use corewire_runtime::driver::net::StreamOptions;
 use corewire_runtime::{Builder, Handle};
 
 use self::connection::Endpoint;
@@ -40,6 +41,7 @@ use crate::stream::{Sink, Streaming};
 /// | body, calls in flight, streams, window | those of [`Settings`] |
 /// | time of a call without a deadline | no limit |
 /// | time of calls whose client has closed its sending side | 10 s |
+/// | `SO_KEEPALIVE` | after 30 s: a client that is gone without an end is noticed after 5 minutes |
 /// | connections, idle timeout, water marks, backlog | those of [`NetServer`] |
 ///
 /// ```
@@ -72,7 +74,7 @@ impl RpcServer {
     /// A server that listens on a URI, as [`NetServer::bind`] does.
     pub fn bind(uri: impl Into<String>) -> Self {
         Self {
-            net: NetServer::bind(uri),
+            net: NetServer::bind(uri).stream_options(stream_options()),
             methods: Vec::new(),
             interceptors: Vec::new(),
             settings: Settings::default(),
@@ -243,6 +245,14 @@ impl RpcServer {
         });
         Ok(self.net.protocol(move || Endpoint::new(plan.clone())))
     }
+}
+
+/// Those of connections: the kernel looks whether a silent client is still there, since a client of version 1 cannot be
+/// asked by a ping, and one of version 2 is not while it has nothing to say.
+fn stream_options() -> StreamOptions {
+    let mut options = StreamOptions::default();
+    options.keep_alive = Some(Duration::from_secs(30));
+    options
 }
 
 impl fmt::Debug for RpcServer {

@@ -53,7 +53,8 @@ impl Connection {
     /// Cancels a call: this side's half ends unfinished, and what still arrives is dropped.
     ///
     /// The key is over and no more events come for it. A client tells the server (version 2, and streams in both
-    /// versions); a call of version 1 goes on at the server, and its id stays in use until the response has come.
+    /// versions). A call of version 1 goes on at the server, which may never answer: nothing of it is kept here, and a
+    /// response that comes all the same is dropped, since its id does not come back before the whole sequence has passed.
     /// A server that has already ended its half tells nobody, and drops the rest of the client's.
     ///
     /// # Errors
@@ -88,15 +89,13 @@ impl Connection {
             emit::cancel(Version::V2, call.id, code, reason, out);
         } else if call.is_stream {
             emit::cancel(Version::V1, call.id, code, "", out);
-            // Version 1 answers a cancel with nothing, and messages may be on their way.
-            call.received_end = true;
-            self.strays.expect_most();
         } else if !call.sent_end {
             self.emit_last_request(index, out);
         }
         let call = self.calls.at(index);
         call.sent_end = true;
-        if call.received_end { self.free(index) } else { self.abandon(index) }
+        // Version 1 answers a cancel with nothing, and messages may be on their way: `free` expects them.
+        if call.received_end || !is_v2 { self.free(index) } else { self.abandon(index) }
     }
 
     fn cancel_as_server<O: Output + ?Sized>(&mut self, index: u32, code: Code, reason: &str, out: &mut O) {

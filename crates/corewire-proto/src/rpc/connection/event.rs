@@ -54,7 +54,8 @@ pub enum Event<'a> {
     Failed {
         /// The call.
         call: CallKey,
-        /// Why. In version 1 the message is empty, and the details are the response's payload.
+        /// Why. In version 1 the details are the response's payload, and the message is empty, unless this side has
+        /// something to say.
         error: ErrorBody<'a>,
     },
     /// The peer cancelled the call, or sent for it what cannot be read. The call is over.

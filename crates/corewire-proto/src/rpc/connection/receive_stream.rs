@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::receive::unexpected;
 use super::receive_call::Part;
 use super::{Connection, Event, Request, emit};
-use crate::rpc::body::{CancelBody, InitBody};
+use crate::rpc::body::{CancelBody, ErrorBody, InitBody};
 use crate::rpc::code::Code;
 use crate::rpc::error::ConnectionError;
 use crate::rpc::extensions::Extensions;
@@ -101,7 +101,7 @@ impl Connection {
         out: &mut O,
     ) -> Outcome<'a> {
         let Some(index) = self.calls.find(header.id, true) else {
-            return self.stray(header, now).map(|()| None);
+            return self.on_cancel_of_none(header, now);
         };
         let key = self.calls.key(index);
         let is_v2 = header.version == Version::V2;
@@ -122,6 +122,24 @@ impl Connection {
         // What the body says is for people: one that cannot be read cancels all the same.
         let body = if is_v2 { CancelBody::parse(body).unwrap_or_default() } else { CancelBody::default() };
         Ok(Some(Event::Cancelled { call: key, cancel: body }))
+    }
+
+    /// A CANCEL for no stream. A server of version 1 that knows nothing but streams answers the REQUEST of a call so:
+    /// calls and streams of this side have their ids from one sequence, so that it can mean nothing else.
+    #[cold]
+    fn on_cancel_of_none<'a>(&mut self, header: &Header, now: Duration) -> Outcome<'a> {
+        let is_v1_client = self.is_client && header.version == Version::V1;
+        let Some(index) = self.calls.find(header.id, false).filter(|_| is_v1_client) else {
+            return self.stray(header, now).map(|()| None);
+        };
+        let key = self.calls.key(index);
+        let call = self.calls.at(index);
+        // It will not read the rest of the requests either.
+        (call.sent_end, call.received_end) = (true, true);
+        self.free(index);
+        let (code, message) =
+            (Code::METHOD_NOT_FOUND, "the server knows streams only, and cancelled the call");
+        Ok(Some(Event::Failed { call: key, error: ErrorBody { code, message, ..ErrorBody::default() } }))
     }
 
     /// The client ends a call before its time. If that stops somebody who works on it, it takes one of the client's
