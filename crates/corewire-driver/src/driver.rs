@@ -11,8 +11,7 @@ use crate::probe::{Backend, UringUnavailable, probe};
 use crate::readiness::Readiness;
 use crate::role::Role;
 use crate::socket::Socket;
-#[cfg(target_os = "linux")]
-use crate::uring::Uring;
+use crate::sys::uring::Uring;
 use crate::wake::Waker;
 
 /// No driver could be made.
@@ -51,7 +50,6 @@ pub struct Driver(Inner);
 #[derive(Debug)]
 enum Inner {
     Readiness(Box<Readiness>),
-    #[cfg(target_os = "linux")]
     Uring(Box<Uring>),
 }
 
@@ -59,14 +57,12 @@ macro_rules! each {
     ($self:ident, $inner:ident => $does:expr) => {
         match &$self.0 {
             Inner::Readiness($inner) => $does,
-            #[cfg(target_os = "linux")]
             Inner::Uring($inner) => $does,
         }
     };
     (mut $self:ident, $inner:ident => $does:expr) => {
         match &mut $self.0 {
             Inner::Readiness($inner) => $does,
-            #[cfg(target_os = "linux")]
             Inner::Uring($inner) => $does,
         }
     };
@@ -99,22 +95,15 @@ impl Driver {
         Ok(Self(Inner::Readiness(Box::new(Readiness::new(config)?))))
     }
 
-    #[cfg(target_os = "linux")]
     fn uring(config: &DriverConfig) -> Result<Self, DriverError> {
         probe().uring?;
         Ok(Self(Inner::Uring(Box::new(Uring::new(config)?))))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn uring(_config: &DriverConfig) -> Result<Self, DriverError> {
-        Err(DriverError::UringUnavailable(UringUnavailable::NotLinux))
     }
 
     /// Which backend runs.
     pub fn backend(&self) -> Backend {
         match &self.0 {
             Inner::Readiness(_) => Backend::Readiness,
-            #[cfg(target_os = "linux")]
             Inner::Uring(_) => Backend::Uring,
         }
     }

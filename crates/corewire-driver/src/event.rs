@@ -15,23 +15,12 @@ pub struct Token {
 }
 
 impl Token {
-    const GENERATION_BITS: u32 = 24;
+    pub(crate) const GENERATION_BITS: u32 = 24;
     pub(crate) const GENERATION_MASK: u32 = (1 << Self::GENERATION_BITS) - 1;
 
     /// A small number, unique among the sockets that are open now: an index for tables kept beside the driver's.
     pub const fn index(self) -> usize {
         self.index as usize
-    }
-
-    pub(crate) const fn to_bits(self) -> u64 {
-        (self.index as u64) << Self::GENERATION_BITS | self.generation as u64
-    }
-
-    pub(crate) const fn from_bits(bits: u64) -> Self {
-        Self {
-            index: (bits >> Self::GENERATION_BITS) as u32,
-            generation: bits as u32 & Self::GENERATION_MASK,
-        }
     }
 }
 
@@ -95,18 +84,4 @@ pub enum Event {
         /// What the kernel said.
         error: io::Error,
     },
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_survives_its_packing() {
-        for (index, generation) in [(0, 0), (7, 1), (u32::MAX, Token::GENERATION_MASK)] {
-            let token = Token { index, generation };
-            assert_eq!(Token::from_bits(token.to_bits()), token);
-            assert!(token.to_bits() < 1 << 56, "8 bits must stay free for the operation");
-        }
-    }
 }

@@ -33,10 +33,9 @@ mod receive_buffer;
 mod role;
 mod socket;
 mod spin;
+mod sys;
 mod table;
 pub mod udp;
-#[cfg(target_os = "linux")]
-mod uring;
 mod wake;
 
 pub use affinity::{available_cpus, pin_current_thread};

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, SocketFlags};
+use rustix::net::SendAncillaryBuffer;
 use socket2::{Domain, Protocol, SockAddr, TcpKeepalive, Type};
 
 use crate::socket::Socket;
+use crate::sys::stream::{self, SEND_FLAGS};
 
 /// Options of a connected stream. The default leaves all to the system but for Nagle's algorithm, which is off:
 /// a tick already gathers what belongs together into one send.
@@ -49,7 +50,7 @@ impl StreamOptions {
     /// What the kernel refuses.
     pub fn apply(&self, socket: &Socket) -> io::Result<()> {
         let socket = socket.inner();
-        if socket.domain()? != Domain::UNIX {
+        if socket.local_addr()?.domain() != Domain::UNIX {
             socket.set_tcp_nodelay(self.no_delay)?;
             if let Some(idle) = self.keep_alive {
                 socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle))?;
@@ -171,15 +172,15 @@ fn new_socket(domain: Domain, protocol: Option<Protocol>) -> io::Result<socket2:
     // `Socket::new` sets close-on-exec.
     let socket = socket2::Socket::new(domain, Type::STREAM, protocol)?;
     socket.set_nonblocking(true)?;
+    stream::prepare(&socket)?;
     Ok(socket)
 }
 
 /// Accepts one connection; `None` when none waits. A connection that died in the backlog is passed over.
 pub(crate) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
-        match rustix::net::accept_with(listener, flags) {
-            Ok(fd) => return Ok(Some(Socket::trusted(fd.into()))),
+        match stream::accept(listener) {
+            Ok(socket) => return Ok(Some(socket)),
             Err(Errno::AGAIN) => return Ok(None),
             Err(error) if is_passing_accept_error(error) => {}
             Err(error) => return Err(error.into()),
@@ -207,13 +208,12 @@ pub(crate) const fn is_passing_accept_error(error: Errno) -> bool {
 /// Sends what the socket takes now; 0 when it takes nothing.
 #[inline]
 pub(crate) fn send(socket: &Socket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
         let sent = match slices {
-            [one] => rustix::net::send(socket.as_fd(), one, flags),
+            [one] => rustix::net::send(socket.as_fd(), one, SEND_FLAGS),
             _ => {
                 let mut control = SendAncillaryBuffer::default();
-                rustix::net::sendmsg(socket.as_fd(), slices, &mut control, flags)
+                rustix::net::sendmsg(socket.as_fd(), slices, &mut control, SEND_FLAGS)
             }
         };
         match sent {

@@ -15,8 +15,7 @@ pub enum Backend {
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Readiness if cfg!(target_os = "linux") => "epoll",
-            Self::Readiness => "kqueue",
+            Self::Readiness => crate::sys::machine::READINESS,
             Self::Uring => "uring",
         })
     }
@@ -80,65 +79,18 @@ impl fmt::Display for Probe {
 /// Tries the kernel once; later calls give the same answer.
 pub fn probe() -> Probe {
     static PROBE: std::sync::OnceLock<Probe> = std::sync::OnceLock::new();
-    PROBE.get_or_init(|| Probe { uring: probe_uring() }).clone()
+    PROBE.get_or_init(|| Probe { uring: crate::sys::uring::probe() }).clone()
 }
 
-#[cfg(not(target_os = "linux"))]
-fn probe_uring() -> Result<(), UringUnavailable> {
-    Err(UringUnavailable::NotLinux)
-}
-
-#[cfg(target_os = "linux")]
-fn probe_uring() -> Result<(), UringUnavailable> {
-    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled")
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    crate::uring::try_setup().map_err(|error| explain(&error, disabled))
-}
-
-/// Turns what `io_uring_setup` answered into a reason that a person can act on.
-#[cfg(target_os = "linux")]
-fn explain(error: &std::io::Error, disabled: Option<u8>) -> UringUnavailable {
-    use rustix::io::Errno;
-    match Errno::from_io_error(error) {
-        Some(Errno::NOSYS) => UringUnavailable::NotInKernel,
-        Some(Errno::PERM | Errno::ACCESS) => match disabled {
-            Some(level @ 1..) => UringUnavailable::Disabled(level),
-            _ => UringUnavailable::Forbidden,
-        },
-        Some(Errno::INVAL) => {
-            UringUnavailable::TooOld("SINGLE_ISSUER, DEFER_TASKRUN or provided-buffer rings")
-        }
-        Some(Errno::NOMEM) => UringUnavailable::NoMemory(error.to_string()),
-        _ => UringUnavailable::Other(error.to_string()),
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
-    use rustix::io::Errno;
-
     use super::*;
-
-    fn explained(errno: Errno, disabled: Option<u8>) -> String {
-        explain(&errno.into(), disabled).to_string()
-    }
-
-    #[test]
-    fn a_fallback_names_its_reason() {
-        assert!(explained(Errno::NOSYS, None).contains("no io_uring (ENOSYS)"));
-        assert!(explained(Errno::PERM, Some(2)).contains("kernel.io_uring_disabled = 2"));
-        assert!(explained(Errno::PERM, Some(0)).contains("seccomp"));
-        assert!(explained(Errno::PERM, None).contains("seccomp"));
-        assert!(explained(Errno::INVAL, Some(0)).contains("too old"));
-        assert!(explained(Errno::NOMEM, Some(0)).contains("RLIMIT_MEMLOCK"));
-        assert!(explained(Errno::MFILE, Some(0)).contains("io_uring_setup failed"));
-    }
 
     #[test]
     fn auto_falls_back_to_readiness_and_says_so() {
         let probe = Probe { uring: Err(UringUnavailable::Disabled(1)) };
         assert_eq!(probe.choice(), Backend::Readiness);
-        assert!(probe.to_string().starts_with("auto uses epoll: io_uring is turned off"));
+        let readiness = Backend::Readiness;
+        assert!(probe.to_string().starts_with(&format!("auto uses {readiness}: io_uring is turned off")));
     }
 }

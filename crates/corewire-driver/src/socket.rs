@@ -35,6 +35,7 @@ impl Socket {
         socket.r#type()?;
         socket.set_nonblocking(true)?;
         socket.set_cloexec(true)?;
+        crate::sys::stream::prepare(&socket)?;
         Ok(Self(socket))
     }
 

@@ -12,7 +12,8 @@ pub struct Waker(pub(crate) WakerKind);
 #[derive(Debug, Clone)]
 pub(crate) enum WakerKind {
     Readiness(Arc<mio::Waker>),
-    #[cfg(target_os = "linux")]
+    /// An eventfd.
+    #[allow(dead_code)] // made only where there is io_uring
     EventFd(Arc<std::os::fd::OwnedFd>),
 }
 
@@ -24,7 +25,6 @@ impl Waker {
     pub fn wake(&self) -> io::Result<()> {
         match &self.0 {
             WakerKind::Readiness(waker) => waker.wake(),
-            #[cfg(target_os = "linux")]
             WakerKind::EventFd(fd) => match rustix::io::write(fd, &1_u64.to_ne_bytes()) {
                 // A full counter is a wake that is still to be seen.
                 Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),

@@ -125,6 +125,7 @@ fn a_socket_that_can_send_is_told_writable_when_asked_for() {
 }
 
 #[test]
+#[cfg_attr(corewire_portable, ignore = "datagrams are joined on Linux only")]
 fn runs_of_one_size_are_joined_and_come_apart_again() {
     let (here, _) = socket(&UdpOptions::default());
     let (peer, to) = socket(&UdpOptions::default());
@@ -167,8 +168,10 @@ fn a_datagram_longer_than_its_room_is_told_as_truncated() {
     sender.send_to(&[8; 10], to).unwrap();
     let mut batch = RecvBatch::with_size(2, 100);
     batch.recv(&peer).unwrap();
+    // Other systems say only that it was longer.
+    let full_len = if cfg!(corewire_portable) { 101 } else { 1000 };
     let got: Vec<_> = batch.datagrams().collect();
-    assert_eq!((got[0].payload(), got[0].is_truncated(), got[0].full_len()), (&[7; 100][..], true, 1000));
+    assert_eq!((got[0].payload(), got[0].is_truncated(), got[0].full_len()), (&[7; 100][..], true, full_len));
     assert_eq!((got[1].payload(), got[1].is_truncated(), got[1].full_len()), (&[8; 10][..], false, 10));
 }
 
@@ -274,6 +277,7 @@ fn more_segments_than_an_old_kernel_takes_arrive_all_the_same() {
 }
 
 #[test]
+#[cfg_attr(corewire_portable, ignore = "one receive takes them all on Linux only")]
 fn a_reply_from_lent_memory_is_not_copied_and_what_is_left_of_it_is() {
     let (server, to) = socket(&UdpOptions::default());
     let (client, _) = socket(&UdpOptions::default());
@@ -337,6 +341,7 @@ fn runs_say_what_their_datagrams_are() {
 }
 
 #[test]
+#[cfg_attr(corewire_portable, ignore = "told on Linux only")]
 fn destination_interface_and_mark_come_with_a_datagram() {
     for here in [HERE, "[::1]:0"] {
         let mut options = UdpOptions::default();
@@ -358,6 +363,7 @@ fn destination_interface_and_mark_come_with_a_datagram() {
 }
 
 #[test]
+#[cfg_attr(corewire_portable, ignore = "told on Linux only")]
 fn drops_for_want_of_room_are_counted() {
     let mut options = UdpOptions::default();
     options.receive_buffer_size = Some(4096);
@@ -395,6 +401,7 @@ fn kept_datagrams_are_not_overwritten() {
 }
 
 #[test]
+#[cfg_attr(corewire_portable, ignore = "Linux doubles what it gives")]
 fn the_kernel_says_how_much_room_it_gives() {
     let (socket, _) = socket(&UdpOptions::default());
     let sizes = buffer_sizes(&socket).unwrap();

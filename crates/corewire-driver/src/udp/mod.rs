@@ -8,27 +8,17 @@
 //! - [`SendBatch`] gathers datagrams, joins neighbours of one size and destination (GSO), and sends many with one system
 //!   call. Where the kernel refuses a join, its datagrams are sent one by one.
 
-mod address;
-#[cfg(target_os = "linux")]
-mod control;
 mod error;
 mod options;
-#[cfg(target_os = "linux")]
-mod recv;
-#[cfg(not(target_os = "linux"))]
-#[path = "recv_portable.rs"]
 mod recv;
 mod send;
-#[cfg(not(target_os = "linux"))]
-#[path = "send_portable.rs"]
-mod sender;
-#[cfg(target_os = "linux")]
-mod sender;
 mod socket_options;
 
 pub use error::UdpError;
 pub use options::{BufferSizes, UdpOptions, buffer_sizes, open};
+pub(crate) use recv::Meta;
 pub use recv::{Cursor, Datagram, Datagrams, RecvBatch, Run};
+pub(crate) use send::{Entry, Memory};
 pub use send::{Flushed, SendBatch, SendMeta};
 pub use socket_options::MulticastInterface;
 

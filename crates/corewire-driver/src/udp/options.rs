@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Type};
 
 use crate::socket::Socket;
+use crate::sys::udp;
 
 /// Options of a datagram socket.
 #[derive(Debug, Clone)]
@@ -85,7 +86,7 @@ pub fn open(address: SocketAddr, options: &UdpOptions) -> io::Result<Socket> {
     }
     let socket = Socket::trusted(socket);
     set_buffers(&socket, options)?;
-    platform::prepare(&socket, address.is_ipv6(), options)?;
+    udp::prepare(&socket, address.is_ipv6(), options)?;
     socket.inner().bind(&address.into())?;
     Ok(socket)
 }
@@ -95,19 +96,21 @@ pub fn open(address: SocketAddr, options: &UdpOptions) -> io::Result<Socket> {
 /// # Errors
 /// The kernel does not tell.
 pub fn buffer_sizes(socket: &Socket) -> io::Result<BufferSizes> {
-    let share = if cfg!(target_os = "linux") { 2 } else { 1 };
     let socket = socket.inner();
-    Ok(BufferSizes { receive: socket.recv_buffer_size()? / share, send: socket.send_buffer_size()? / share })
+    Ok(BufferSizes {
+        receive: socket.recv_buffer_size()? / udp::BUFFER_SHARE,
+        send: socket.send_buffer_size()? / udp::BUFFER_SHARE,
+    })
 }
 
 fn set_buffers(socket: &Socket, options: &UdpOptions) -> io::Result<()> {
     if let Some(size) = options.receive_buffer_size
-        && platform::force_receive_buffer(socket, size).is_err()
+        && udp::force_receive_buffer(socket, size).is_err()
     {
         socket.set_recv_buffer_size(size)?;
     }
     if let Some(size) = options.send_buffer_size
-        && platform::force_send_buffer(socket, size).is_err()
+        && udp::force_send_buffer(socket, size).is_err()
     {
         socket.set_send_buffer_size(size)?;
     }
@@ -125,67 +128,4 @@ fn set_buffers(socket: &Socket, options: &UdpOptions) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(target_os = "linux")]
-mod platform {
-    use super::{Socket, UdpOptions, io};
-    use std::os::fd::AsRawFd;
-
-    /// Beyond the system's limit, for those who may.
-    pub(super) fn force_receive_buffer(socket: &Socket, size: usize) -> io::Result<()> {
-        set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size.min(i32::MAX as usize / 2) as i32)
-    }
-
-    pub(super) fn force_send_buffer(socket: &Socket, size: usize) -> io::Result<()> {
-        set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size.min(i32::MAX as usize / 2) as i32)
-    }
-
-    pub(super) fn prepare(socket: &Socket, v6: bool, options: &UdpOptions) -> io::Result<()> {
-        if options.coalesce {
-            // Before Linux 5.0 there is none: each datagram comes by itself.
-            let _ = set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
-        }
-        if options.count_drops {
-            set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
-        }
-        if options.packet_info {
-            match v6 {
-                true => set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?,
-                false => set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?,
-            }
-        }
-        if options.ecn {
-            match v6 {
-                true => set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?,
-                false => set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn set(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
-        let len = size_of::<i32>() as libc::socklen_t;
-        // SAFETY: the value is an int that lives through the call, and the length is its length.
-        let done =
-            unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod platform {
-    use super::{Socket, UdpOptions, io};
-
-    pub(super) fn force_receive_buffer(_: &Socket, _: usize) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn force_send_buffer(_: &Socket, _: usize) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn prepare(_: &Socket, _: bool, _: &UdpOptions) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -1,15 +1,12 @@
 //! Receiving many datagrams with one system call.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
 
 use crate::socket::Socket;
+use crate::sys::udp::Receiver;
 use bytes::{Bytes, BytesMut};
 
-use super::address::{self, Storage};
-use super::control::{self, Control};
 use super::{Ecn, UdpError};
 
 /// Takes datagrams from a socket, many at a time, into memory that is used again and again.
@@ -34,31 +31,29 @@ pub struct RecvBatch {
     /// All slots in one piece, filled with something from the start.
     memory: Bytes,
     slot: usize,
+    /// Messages that one call takes at most.
+    messages: usize,
     metas: Vec<Meta>,
-    scratch: Vec<Scratch>,
-    headers: Vec<libc::mmsghdr>,
+    receiver: Receiver,
     /// Messages that the next call asks for, and that the last one asked for.
     wanted: usize,
     asked: usize,
     drops: Option<u32>,
 }
 
-/// What the kernel writes beside one message's bytes.
-struct Scratch {
-    name: Storage,
-    control: Control,
-    iovec: libc::iovec,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Meta {
-    from: Option<SocketAddr>,
-    len: usize,
-    full_len: usize,
-    segment_size: usize,
-    traffic_class: u8,
-    destination: Option<IpAddr>,
-    interface: Option<u32>,
+/// What is known of one message beside its bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Meta {
+    pub(crate) from: Option<SocketAddr>,
+    /// Bytes that were received.
+    pub(crate) len: usize,
+    /// Bytes that there were: more, if it was truncated.
+    pub(crate) full_len: usize,
+    /// The size of the datagrams that were joined; 0: not joined.
+    pub(crate) segment_size: usize,
+    pub(crate) traffic_class: u8,
+    pub(crate) destination: Option<IpAddr>,
+    pub(crate) interface: Option<u32>,
 }
 
 impl RecvBatch {
@@ -84,23 +79,14 @@ impl RecvBatch {
         let mut batch = Self {
             memory: Bytes::new(),
             slot,
+            messages,
             metas: Vec::with_capacity(messages),
-            scratch: Vec::with_capacity(messages),
-            headers: Vec::with_capacity(messages),
+            receiver: Receiver::new(messages),
             wanted: messages,
             asked: messages,
             drops: None,
         };
-        batch.memory = batch.new_memory(messages);
-        for _ in 0..messages {
-            batch.scratch.push(Scratch {
-                name: MaybeUninit::uninit(),
-                control: Control::EMPTY,
-                iovec: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
-            });
-            // SAFETY: a header of zeroes is one that points to nothing.
-            batch.headers.push(unsafe { std::mem::zeroed() });
-        }
+        batch.memory = batch.new_memory();
         batch
     }
 
@@ -108,10 +94,11 @@ impl RecvBatch {
         self.slot + Self::STAGGER
     }
 
-    fn new_memory(&self, messages: usize) -> Bytes {
-        let mut memory = BytesMut::zeroed(self.stride() * messages + 1);
+    fn new_memory(&self) -> Bytes {
+        let len = self.stride() * self.messages;
+        let mut memory = BytesMut::zeroed(len + 1);
         // Splitting makes it countable from the start; otherwise each batch would allocate a counter.
-        drop(memory.split_off(self.stride() * messages));
+        drop(memory.split_off(len));
         memory.freeze()
     }
 
@@ -124,12 +111,11 @@ impl RecvBatch {
     pub fn recv(&mut self, socket: &Socket) -> io::Result<usize> {
         self.metas.clear();
         self.drops = None;
-        let messages = self.headers.len();
         let memory = std::mem::take(&mut self.memory);
         let mut memory = match memory.try_into_mut() {
             Ok(memory) => memory,
             // Somebody keeps a part of it.
-            Err(_kept) => self.new_memory(messages).try_into_mut().unwrap_or_default(),
+            Err(_kept) => self.new_memory().try_into_mut().unwrap_or_default(),
         };
         let received = self.recv_into(socket, &mut memory);
         self.memory = memory.freeze();
@@ -138,39 +124,14 @@ impl RecvBatch {
 
     fn recv_into(&mut self, socket: &Socket, memory: &mut BytesMut) -> io::Result<usize> {
         let (stride, slot) = (self.stride(), self.slot);
-        assert!(memory.len() >= stride * self.headers.len(), "the memory was made for this batch");
-        let places = memory.chunks_exact_mut(stride).zip(&mut self.scratch);
-        for (header, (place, scratch)) in self.headers.iter_mut().zip(places) {
-            scratch.iovec = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: slot };
-            let message = &mut header.msg_hdr;
-            message.msg_name = scratch.name.as_mut_ptr().cast();
-            message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            message.msg_iov = &raw mut scratch.iovec;
-            message.msg_iovlen = 1;
-            message.msg_control = scratch.control.0.as_mut_ptr().cast();
-            message.msg_controllen = Control::LEN as _;
-            message.msg_flags = 0;
-        }
+        assert!(memory.len() >= stride * self.messages, "the memory was made for this batch");
         self.asked = self.wanted;
-        let count = receive(socket, &mut self.headers[..self.asked])?;
-        for (header, scratch) in self.headers[..count].iter().zip(&self.scratch) {
-            // SAFETY: the kernel has filled in the first `count` headers.
-            let control = unsafe { control::read(&header.msg_hdr) };
-            self.drops = control.drops.or(self.drops);
-            let full_len = header.msg_len as usize;
-            self.metas.push(Meta {
-                from: address::read(&scratch.name, header.msg_hdr.msg_namelen),
-                len: full_len.min(slot),
-                full_len,
-                segment_size: control.segment_size,
-                traffic_class: control.traffic_class,
-                destination: control.destination,
-                interface: control.interface,
-            });
-        }
+        let places = memory.chunks_exact_mut(stride).take(self.asked).map(|place| &mut place[..slot]);
+        self.drops = self.receiver.receive(socket, places, &mut self.metas)?;
+        let count = self.metas.len();
         let bytes: usize = self.metas.iter().map(|meta| meta.len).sum();
         let each = bytes.div_ceil(count.max(1)).max(1);
-        self.wanted = (Self::HOT_BYTES / each).clamp(1, self.headers.len());
+        self.wanted = (Self::HOT_BYTES / each).clamp(1, self.messages);
         Ok(count)
     }
 
@@ -231,30 +192,6 @@ impl Default for RecvBatch {
 impl std::fmt::Debug for RecvBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RecvBatch").field("messages", &self.metas.len()).finish_non_exhaustive()
-    }
-}
-
-fn receive(socket: &Socket, headers: &mut [libc::mmsghdr]) -> io::Result<usize> {
-    // With MSG_TRUNC the length is that of the datagram, not of the room for it.
-    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-    loop {
-        // SAFETY: each header points to memory that is not used otherwise and lives through the call.
-        let count = unsafe {
-            libc::recvmmsg(
-                socket.as_raw_fd(),
-                headers.as_mut_ptr(),
-                headers.len() as libc::c_uint,
-                flags as _,
-                std::ptr::null_mut(),
-            )
-        };
-        if count >= 0 {
-            return Ok(count as usize);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
     }
 }
 
@@ -343,7 +280,7 @@ impl<'a> Datagram<'a> {
         self.meta.full_len > self.meta.len
     }
 
-    /// How long it was when it arrived, in bytes. (Of joined datagrams that were truncated: how long the run was.)
+    /// How long it was when it arrived, in bytes (on systems other than Linux: at least). (Of joined datagrams that were truncated: how long the run was.)
     pub const fn full_len(&self) -> usize {
         if self.is_truncated() { self.meta.full_len } else { self.payload.len() }
     }

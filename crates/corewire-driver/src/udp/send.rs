@@ -4,10 +4,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::socket::Socket;
+use crate::sys::udp::Sender;
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::sender::Sender;
 use super::{Ecn, PAYLOAD_MAX_V4, UdpError, payload_max};
 
 /// What a datagram is sent with beside its payload.
@@ -79,18 +79,18 @@ struct Lent {
 
 /// One message for the kernel: a datagram, or a run of them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) to: Option<SocketAddr>,
+pub(crate) struct Entry {
+    pub(crate) to: Option<SocketAddr>,
     /// Where it lies: a place in what is kept, or the batch's own memory.
     kept: Option<usize>,
     start: usize,
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// The size of each datagram but the last.
-    pub(super) segment: usize,
-    pub(super) datagrams: usize,
+    pub(crate) segment: usize,
+    pub(crate) datagrams: usize,
     /// A shorter datagram has ended the run.
     closed: bool,
-    pub(super) meta: SendMeta,
+    pub(crate) meta: SendMeta,
 }
 
 /// What [`SendBatch::flush`] did.
@@ -417,12 +417,12 @@ impl SendBatch {
 
 /// Where the payloads of entries lie: the batch's own memory, and what is kept.
 #[derive(Clone, Copy)]
-pub(super) struct Memory<'a>(&'a [u8], &'a [Bytes]);
+pub(crate) struct Memory<'a>(&'a [u8], &'a [Bytes]);
 
 impl Entry {
     /// The bytes of all its datagrams.
     #[inline]
-    pub(super) fn payload<'a>(&self, Memory(own, kept): Memory<'a>) -> &'a [u8] {
+    pub(crate) fn payload<'a>(&self, Memory(own, kept): Memory<'a>) -> &'a [u8] {
         let memory = self.kept.map_or(own, |place| &kept[place]);
         &memory[self.start..self.start + self.len]
     }

@@ -137,6 +137,6 @@ impl Socket {
     }
 
     fn is_v6(&self) -> io::Result<bool> {
-        Ok(self.inner().domain()? == socket2::Domain::IPV6)
+        Ok(self.inner().local_addr()?.is_ipv6())
     }
 }

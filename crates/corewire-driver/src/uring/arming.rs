@@ -17,9 +17,9 @@ const POLL_OUT: u32 = libc_poll::OUT as u32;
 
 /// Values of poll(2), which are the same on every Linux this runs on.
 pub(super) mod libc_poll {
-    pub(in crate::uring) const IN: u16 = 0x001;
-    pub(in crate::uring) const OUT: u16 = 0x004;
-    pub(in crate::uring) const RDHUP: u16 = 0x2000;
+    pub(in crate::sys::uring) const IN: u16 = 0x001;
+    pub(in crate::sys::uring) const OUT: u16 = 0x004;
+    pub(in crate::sys::uring) const RDHUP: u16 = 0x2000;
 }
 
 impl Uring {

@@ -11,6 +11,7 @@ mod arming;
 mod buffers;
 mod completion;
 mod operation;
+mod probe;
 mod ring;
 mod state;
 #[cfg(test)]
@@ -26,8 +27,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use self::buffers::BufferRing;
 use self::operation::Operation;
+pub(crate) use self::probe::probe;
 use self::ring::Ring;
-pub(crate) use self::ring::try_setup;
 use self::state::{Io, PollOut};
 use crate::config::DriverConfig;
 use crate::counters::DriverCounters;

@@ -2,6 +2,20 @@
 
 use crate::event::Token;
 
+/// 56 bits: 8 stay free for the operation.
+impl Token {
+    pub(super) const fn to_bits(self) -> u64 {
+        (self.index as u64) << Self::GENERATION_BITS | self.generation as u64
+    }
+
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        Self {
+            index: (bits >> Self::GENERATION_BITS) as u32,
+            generation: bits as u32 & Self::GENERATION_MASK,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Operation {

@@ -120,7 +120,7 @@ impl std::fmt::Debug for Ring {
 }
 
 /// Sets up and drops a small ring with all that the backend needs.
-pub(crate) fn try_setup() -> io::Result<()> {
+pub(super) fn try_setup() -> io::Result<()> {
     let ring = Ring::new(8)?;
     let buffers = BufferRing::register(&ring.submitter(), 2, 4096)?;
     drop(ring);

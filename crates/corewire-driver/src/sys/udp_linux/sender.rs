@@ -8,11 +8,11 @@ use socket2::SockAddr;
 use crate::socket::Socket;
 
 use super::control::{self, Control, Sent};
-use super::send::{Entry, Memory};
+use crate::udp::{Entry, Memory};
 
 /// What one call needs beside the datagrams, kept for the next.
 #[derive(Default)]
-pub(super) struct Sender {
+pub(crate) struct Sender {
     scratch: Vec<Scratch>,
     headers: Vec<libc::mmsghdr>,
 }
@@ -24,12 +24,12 @@ struct Scratch {
 }
 
 impl Sender {
-    pub(super) const CAN_JOIN: bool = true;
+    pub(crate) const CAN_JOIN: bool = true;
     /// Messages in one call.
     const BATCH: usize = 32;
 
     /// Sends the first entries; says how many left.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         socket: &Socket,
         memory: Memory<'_>,

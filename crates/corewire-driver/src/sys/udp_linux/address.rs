@@ -1,18 +1,13 @@
 //! Socket addresses as the system writes them.
 
-#[cfg(target_os = "linux")]
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// Room for any address.
-#[cfg(target_os = "linux")]
 pub(super) type Storage = MaybeUninit<libc::sockaddr_storage>;
 
 /// Reads what the kernel has written: `None` for no address, or one of another family.
-#[cfg(target_os = "linux")]
 pub(super) fn read(storage: &Storage, len: libc::socklen_t) -> Option<SocketAddr> {
-    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
-
     let len = len as usize;
     if len < size_of::<libc::sa_family_t>() {
         return None;
@@ -35,10 +30,4 @@ pub(super) fn read(storage: &Storage, len: libc::socklen_t) -> Option<SocketAddr
         }
         _ => None,
     }
-}
-
-/// An internet address, if it is one.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn of(address: &socket2::SockAddr) -> Option<SocketAddr> {
-    address.as_socket()
 }
