@@ -328,3 +328,36 @@ fn an_interceptor_that_panics_at_the_end_of_a_call_harms_nothing() {
     }
     assert_eq!(server.stats().opened, 1, "the connection is the same");
 }
+
+/// A port where nobody listens.
+fn closed_port() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn a_call_without_a_server_says_why() {
+    let uri = format!("tcp://{}", closed_port());
+    let waits = Channel::to(&uri).timeout(Duration::from_millis(300)).build().unwrap();
+    let status = wait(waits.unary("Echo/echo", "x")).unwrap_err();
+    assert_eq!(status.code(), Code::DEADLINE_EXCEEDED);
+    assert!(status.message().contains("refused"), "{}", status.message());
+    let fails = Channel::to(&uri).fail_fast().build().unwrap();
+    let status = wait(fails.unary("Echo/echo", "x")).unwrap_err();
+    assert_eq!(status.code(), Code::UNAVAILABLE);
+    assert!(status.message().contains("refused"), "{}", status.message());
+}
+
+#[test]
+fn a_server_that_comes_back_is_used_at_once() {
+    let address = closed_port();
+    let channel = Channel::to(format!("tcp://{address}"))
+        .reconnect(Duration::from_millis(1), Duration::from_secs(3_600))
+        .build()
+        .unwrap();
+    // The bound of the back-off grows to minutes meanwhile.
+    let options = channel.unary("Echo/echo", "x").timeout(Duration::from_secs(2));
+    assert_eq!(wait(options).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
+    let echo = Service::new("Echo").unary("echo", |request: Bytes, _: Context| async move { Ok(request) });
+    let _server = RpcServer::bind(format!("tcp://{address}")).service(echo).workers(1).start().unwrap();
+    assert_eq!(wait(channel.unary("Echo/echo", "x").timeout(Duration::from_secs(10))).unwrap(), "x");
+}

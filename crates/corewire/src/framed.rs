@@ -50,7 +50,7 @@ impl<C: Codec, H: Handler> FrameSink for Calls<'_, C, H> {
     #[inline]
     fn frame(&mut self, head: FrameHead, payload: &[u8], block: &Bytes) -> bool {
         self.handler.on_frame(self.session, Frame::new(head, payload, block));
-        self.inner.connection().frame_done(payload.len()) && self.inner.is_open()
+        self.inner.is_open()
     }
 
     fn error(&mut self, error: DecodeError) -> bool {
@@ -80,14 +80,12 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
     }
 
     #[inline]
-    fn on_received(&mut self, connection: &Connection, data: Bytes) {
+    fn on_received(&mut self, _: &Connection, data: Bytes) {
         let Some((inner, session)) = &self.session else { return };
         if inner.is_open() {
             let mut calls = Calls { handler: &mut self.handler, inner, session };
-            let rest = self.reader.read(&inner.codec, data, &mut calls);
-            if !rest.is_empty() && inner.is_open() {
-                connection.defer(rest);
-            }
+            // The sink stops only at the end of the session, after which nothing is read.
+            let _ = self.reader.read(&inner.codec, data, &mut calls);
         }
     }
 

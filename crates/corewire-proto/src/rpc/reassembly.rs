@@ -48,8 +48,6 @@ pub enum Advance {
     },
     /// It took this many bytes and wants no more for now: the rest is kept.
     Stop(usize),
-    /// The same, but what is left of the chunk is given back.
-    GiveBack(usize),
 }
 
 /// Where the input of a step lies.
@@ -100,7 +98,7 @@ impl Reassembly {
     }
 
     /// Shows `step` what has arrived, again and again, until it needs more or stops. After a stop, go on with the next
-    /// chunk or an empty one; what is returned, after an [`Advance::GiveBack`], comes before any newer chunk.
+    /// chunk or an empty one.
     ///
     /// # Errors
     /// Those of `step`; what it had not taken may be lost.
@@ -108,59 +106,49 @@ impl Reassembly {
         &mut self,
         chunk: &Bytes,
         mut step: impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
-    ) -> Result<Bytes, E> {
+    ) -> Result<(), E> {
         let mut rest = &chunk[..];
-        let mut stopped = Stopped::No;
-        while !self.carry.is_empty() && stopped == Stopped::No {
+        let mut is_stopped = false;
+        while !self.carry.is_empty() && !is_stopped {
             let missing = self.needed.saturating_sub(self.carry.len());
             if missing > rest.len() {
                 self.carry.extend_from_slice(rest);
-                return Ok(Bytes::new());
+                return Ok(());
             }
             let (front, behind) = rest.split_at(missing);
             self.carry.extend_from_slice(front);
             rest = behind;
-            stopped = self.run_carry(&mut step)?;
+            is_stopped = self.run_carry(&mut step)?;
         }
-        if stopped == Stopped::No && !rest.is_empty() {
-            let at;
-            (at, stopped) = run(rest, Origin::Shared(chunk), &mut self.needed, &mut step)?;
-            rest = &rest[at..];
+        if !rest.is_empty() {
+            let mut at = 0;
+            if !is_stopped {
+                (at, _) = run(rest, Origin::Shared(chunk), &mut self.needed, &mut step)?;
+            }
+            self.carry.extend_from_slice(&rest[at..]);
         }
-        if stopped == Stopped::GivesBack && !rest.is_empty() {
-            return Ok(chunk.slice_ref(rest));
-        }
-        self.carry.extend_from_slice(rest);
-        Ok(Bytes::new())
+        Ok(())
     }
 
-    /// Shows `step` what is kept.
+    /// Shows `step` what is kept; whether it stopped of its own will.
     fn run_carry<E>(
         &mut self,
         step: &mut impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
-    ) -> Result<Stopped, E> {
+    ) -> Result<bool, E> {
         if self.carry.len() <= SCRATCH_MAX {
-            let (at, stopped) = run(&self.carry, Origin::Scratch, &mut self.needed, step)?;
+            let (at, is_stopped) = run(&self.carry, Origin::Scratch, &mut self.needed, step)?;
             self.carry.advance(at);
-            return Ok(stopped);
+            return Ok(is_stopped);
         }
         // Freezing a part shares the buffer, so that the next frame finds it free again once nobody holds this one.
         let frame = self.carry.split().freeze();
-        let (at, stopped) = run(&frame, Origin::Shared(&frame), &mut self.needed, step)?;
+        let (at, is_stopped) = run(&frame, Origin::Shared(&frame), &mut self.needed, step)?;
         if frame.len() > KEPT_MAX {
             self.carry = BytesMut::new();
         }
         self.carry.extend_from_slice(&frame[at..]);
-        Ok(stopped)
+        Ok(is_stopped)
     }
-}
-
-/// Whether a step wanted no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stopped {
-    No,
-    Keeps,
-    GivesBack,
 }
 
 /// Runs `step` over one contiguous input: how much was taken, and whether it stopped of its own will.
@@ -169,7 +157,7 @@ fn run<E>(
     origin: Origin<'_>,
     needed: &mut usize,
     step: &mut impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
-) -> Result<(usize, Stopped), E> {
+) -> Result<(usize, bool), E> {
     let mut at = 0;
     while at < input.len() {
         match step(&input[at..], origin)? {
@@ -178,17 +166,13 @@ fn run<E>(
                 at += consumed;
                 // A step that asks for what it has would never be given more.
                 *needed = total.max(input.len() - at + 1);
-                return Ok((at, Stopped::No));
+                return Ok((at, false));
             }
             Advance::Stop(consumed) => {
                 *needed = 0;
-                return Ok((at + consumed, Stopped::Keeps));
-            }
-            Advance::GiveBack(consumed) => {
-                *needed = 0;
-                return Ok((at + consumed, Stopped::GivesBack));
+                return Ok((at + consumed, true));
             }
         }
     }
-    Ok((at, Stopped::No))
+    Ok((at, false))
 }

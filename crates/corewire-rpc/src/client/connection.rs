@@ -5,11 +5,12 @@ use std::io;
 use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
+use corewire::client::Attempt;
 use corewire_proto::rpc::{Connection as Machine, Event, Reassembly};
 use corewire_runtime::{CloseReason, Connection, Protocol};
-use futures_channel::oneshot;
 
-use super::local::{LocalChannel, Seat, close_link};
+use super::connect::WeakSlot;
+use super::local::{LocalChannel, close_link};
 use crate::link::{Link, Owner};
 use crate::server::millis_up;
 use crate::status::Status;
@@ -18,36 +19,42 @@ use crate::status::Status;
 const PROBE: [u8; 8] = *b"corewire";
 
 /// Feeds a link with what arrives.
-pub(super) struct ClientConnection {
+pub(super) struct ChannelConnection {
     link: Rc<Link>,
     inbox: RefCell<Reassembly>,
-    channel: Weak<LocalChannel>,
-    seat: usize,
+    owner: WeakSlot,
     /// When to look whether the server still lives, by the worker's clock; `u64::MAX`: not at all.
     look_at: Cell<u64>,
     /// A ping is not answered yet, nor has anything else come.
     is_pinging: Cell<bool>,
     is_going_away: Cell<bool>,
     /// Who waits until the server has answered a first ping.
-    probed: Cell<Option<oneshot::Sender<io::Result<()>>>>,
+    probed: Cell<Option<Attempt>>,
+    /// Something came on it.
+    has_received: Cell<bool>,
     this: Weak<Self>,
 }
 
-impl ClientConnection {
-    fn new(channel: &Rc<LocalChannel>, seat: usize) -> Rc<Self> {
+impl ChannelConnection {
+    fn new(channel: &Rc<LocalChannel>, owner: WeakSlot) -> Rc<Self> {
         let settings = &channel.settings;
         let machine = Machine::client(settings.version, settings.protocol);
-        let link =
-            Link::new(channel.home.clone(), channel.group, machine, settings.connection.high_water, false);
+        let link = Link::new(
+            channel.home.clone(),
+            channel.group,
+            machine,
+            settings.connect.connection.high_water,
+            false,
+        );
         let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {
             link,
             inbox: RefCell::new(Reassembly::new()),
-            channel: Rc::downgrade(channel),
-            seat,
+            owner,
             look_at: Cell::new(u64::MAX),
             is_pinging: Cell::new(false),
             is_going_away: Cell::new(false),
             probed: Cell::default(),
+            has_received: Cell::new(false),
             this: this.clone(),
         });
         connection.link.set_owner(connection.this.clone());
@@ -56,17 +63,16 @@ impl ClientConnection {
 
     #[inline]
     fn read(&self, connection: &Connection, chunk: &Bytes) {
+        self.has_received.set(true);
         let mut inbox = self.inbox.borrow_mut();
         self.link.receive(connection, &mut inbox, chunk, |event, _| match event {
             Event::GoingAway(_) => {
                 self.is_going_away.set(true);
-                if let Some(channel) = self.channel.upgrade() {
-                    channel.retire(self.seat, &self.link);
-                }
+                self.retire("the server takes no more calls".to_owned());
             }
             Event::Pong(_) => {
                 if let Some(probed) = self.probed.take() {
-                    self.is_up(Some(probed));
+                    self.established(probed);
                 }
             }
             _ => {}
@@ -78,16 +84,18 @@ impl ClientConnection {
     }
 
     /// Calls can be made on it.
-    fn is_up(&self, opened: Option<oneshot::Sender<io::Result<()>>>) {
-        if let Some(opened) = opened {
-            // Nobody waits for it any more: the attempt's guard ends the connection.
-            let _ = opened.send(Ok(()));
-        }
-        match self.channel.upgrade() {
-            Some(channel) if !channel.is_closed() => {
-                channel.set_seat(self.seat, Seat::Up(self.link.clone()));
-            }
+    fn established(&self, attempt: Attempt) {
+        attempt.succeed();
+        match self.owner.channel.upgrade() {
+            Some(channel) if channel.established(self.owner.slot, &self.link) => {}
             _ => close_link(&self.link),
+        }
+    }
+
+    /// Takes no more calls: another connection is made when one is needed.
+    fn retire(&self, why: String) {
+        if let Some(channel) = self.owner.channel.upgrade() {
+            channel.retire(&self.owner, &self.link, why, self.has_received.get());
         }
     }
 
@@ -101,7 +109,7 @@ impl ClientConnection {
 
     /// Pings when nothing has been heard, and gives up when nothing answers.
     fn look(&self, connection: &Connection) {
-        let Some(channel) = self.channel.upgrade() else { return };
+        let Some(channel) = self.owner.channel.upgrade() else { return };
         let Some(every) = channel.settings.keep_alive else { return };
         let now = connection.now_ms();
         if now < self.look_at.get() {
@@ -130,7 +138,7 @@ impl ClientConnection {
     }
 }
 
-impl Owner for ClientConnection {
+impl Owner for ChannelConnection {
     fn go_on(&self) {
         if let Some(connection) = self.link.connection() {
             self.read(&connection, &Bytes::new());
@@ -138,35 +146,30 @@ impl Owner for ClientConnection {
     }
 
     fn unread(&self) -> usize {
-        let deferred = self.link.connection().map_or(0, |connection| connection.deferred());
-        deferred + self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
+        self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
     }
 }
 
 /// The connection as its worker calls it.
 pub(super) struct Endpoint {
-    channel: Weak<LocalChannel>,
-    seat: usize,
-    opened: Option<oneshot::Sender<io::Result<()>>>,
-    calling: Option<Rc<ClientConnection>>,
+    owner: WeakSlot,
+    attempt: Option<Attempt>,
+    calling: Option<Rc<ChannelConnection>>,
 }
 
 impl Endpoint {
-    pub(super) fn new(
-        channel: &Rc<LocalChannel>,
-        seat: usize,
-        opened: oneshot::Sender<io::Result<()>>,
-    ) -> Self {
-        Self { channel: Rc::downgrade(channel), seat, opened: Some(opened), calling: None }
+    pub(super) const fn new(owner: WeakSlot, attempt: Attempt) -> Self {
+        Self { owner, attempt: Some(attempt), calling: None }
     }
 }
 
 impl Protocol for Endpoint {
     fn on_open(&mut self, connection: &Connection) {
-        let Some(channel) = self.channel.upgrade().filter(|channel| !channel.is_closed()) else {
+        let channel = self.owner.channel.upgrade().filter(|channel| !channel.is_closed());
+        let (Some(channel), Some(attempt)) = (channel, self.attempt.take()) else {
             return connection.close();
         };
-        let calling = ClientConnection::new(&channel, self.seat);
+        let calling = ChannelConnection::new(&channel, self.owner.clone());
         calling.link.open(connection);
         if channel.settings.keep_alive.is_some() {
             calling.link.with(|state| state.has_heard = true);
@@ -174,13 +177,12 @@ impl Protocol for Endpoint {
             calling.look(connection);
             calling.link.with(|state| state.arm(calling.look_at.get()));
         }
-        channel.note(self.seat, &calling);
-        let opened = self.opened.take();
+        channel.note(self.owner.slot, &calling);
         let probes = channel.settings.probes;
         if probes && calling.link.with(|state| state.machine.ping(PROBE, &mut state.out)) {
-            calling.probed.set(opened);
+            calling.probed.set(Some(attempt));
         } else {
-            calling.is_up(opened);
+            calling.established(attempt);
         }
         self.calling = Some(calling);
     }
@@ -214,22 +216,14 @@ impl Protocol for Endpoint {
     }
 
     fn on_closed(&mut self, _: &Connection, reason: &CloseReason) {
+        let mut attempt = self.attempt.take();
         if let Some(calling) = self.calling.take() {
-            if let Some(channel) = self.channel.upgrade() {
-                channel.retire(self.seat, &calling.link);
-            }
+            calling.retire(reason.to_string());
             calling.link.die(&Status::connection_lost(reason));
-            self.opened = self.opened.take().or_else(|| calling.probed.take());
+            attempt = attempt.or_else(|| calling.probed.take());
         }
-        if let Some(opened) = self.opened.take() {
-            let error = match reason {
-                CloseReason::Io(error) => error
-                    .raw_os_error()
-                    .map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error),
-                other => io::Error::other(other.to_string()),
-            };
-            // Nobody waits for it any more.
-            let _ = opened.send(Err(error));
+        if let Some(attempt) = attempt {
+            attempt.fail(reason);
         }
     }
 }

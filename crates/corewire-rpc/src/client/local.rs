@@ -8,11 +8,12 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use corewire::client::{ClientConnection, Connector, State};
 use corewire_runtime::{CloseReason, Sleep, WorkerHandle, sleep_until};
 use slab::Slab;
 
-use super::connect;
-use super::connection::ClientConnection;
+use super::connect::WeakSlot;
+use super::connection::ChannelConnection;
 use super::discovered::Discovered;
 use super::settings::Settings;
 use crate::link::{Group, Link, Wakers};
@@ -26,9 +27,7 @@ pub(super) struct LocalChannel {
     pub(super) discovered: Option<Rc<Discovered>>,
     /// The channel that it makes connections for, if that is another.
     parent: Option<Weak<Self>>,
-    seats: RefCell<Vec<Seat>>,
-    /// The last connection of each seat.
-    connections: RefCell<Vec<Weak<ClientConnection>>>,
+    pool: Box<[PoolSlot]>,
     next: Cell<usize>,
     waiting: RefCell<Wakers>,
     /// Timers of the calls that wait to begin.
@@ -39,13 +38,13 @@ pub(super) struct LocalChannel {
     weak: Weak<Self>,
 }
 
-/// A place in the pool.
-pub(super) enum Seat {
-    Empty,
-    Connecting,
-    /// A connect failed, and the next one is not due.
-    Waiting(Status),
-    Up(Rc<Link>),
+/// One connection of the pool.
+pub(super) struct PoolSlot {
+    pub(super) connection: ClientConnection<Rc<Link>>,
+    /// The last one that was established.
+    last: RefCell<Weak<ChannelConnection>>,
+    /// The server that is tried next.
+    next_server: Cell<usize>,
 }
 
 /// Keys are counted up: they are their own hash.
@@ -94,8 +93,8 @@ pub(super) fn remove(key: Group) {
 
 impl LocalChannel {
     pub(super) fn new(settings: Settings, home: WorkerHandle, group: Group) -> Rc<Self> {
-        let seats = settings.pool;
-        Rc::new_cyclic(|weak| Self::with(settings, home, group, seats, weak))
+        let slots = settings.pool;
+        Rc::new_cyclic(|weak| Self::with(settings, home, group, slots, weak))
     }
 
     /// A channel without connections of its own.
@@ -118,11 +117,18 @@ impl LocalChannel {
         group: Group,
         parent: Weak<Self>,
     ) -> Rc<Self> {
-        let seats = settings.pool;
-        Rc::new_cyclic(|weak| Self { parent: Some(parent), ..Self::with(settings, home, group, seats, weak) })
+        let slots = settings.pool;
+        Rc::new_cyclic(|weak| Self { parent: Some(parent), ..Self::with(settings, home, group, slots, weak) })
     }
 
-    fn with(settings: Settings, home: WorkerHandle, group: Group, seats: usize, weak: &Weak<Self>) -> Self {
+    fn with(settings: Settings, home: WorkerHandle, group: Group, slots: usize, weak: &Weak<Self>) -> Self {
+        let reconnect = settings.connect.reconnect.clone().unwrap_or_default();
+        let slot = |slot| PoolSlot {
+            connection: ClientConnection::new(&reconnect, corewire_driver::entropy::u64()),
+            last: RefCell::default(),
+            next_server: Cell::new(slot),
+        };
+        let pool = (0..slots).map(slot).collect();
         let budget = settings.retry.map_or(0, |retry| u64::from(retry.budget) * 1_000);
         Self {
             settings,
@@ -130,8 +136,7 @@ impl LocalChannel {
             group,
             discovered: None,
             parent: None,
-            seats: RefCell::new((0..seats).map(|_| Seat::Empty).collect()),
-            connections: RefCell::new((0..seats).map(|_| Weak::new()).collect()),
+            pool,
             next: Cell::new(0),
             waiting: RefCell::default(),
             sleeps: RefCell::default(),
@@ -145,19 +150,32 @@ impl LocalChannel {
         self.is_closed.get()
     }
 
-    /// A connection for the next call, in turn; `None`: none stands, wait.
+    pub(super) fn slot(&self, slot: usize) -> &PoolSlot {
+        &self.pool[slot]
+    }
+
+    fn owner(&self, slot: usize) -> WeakSlot {
+        WeakSlot { channel: self.weak.clone(), slot }
+    }
+
+    /// The server to try for a slot, in turn.
+    pub(super) fn next_server(&self, slot: usize) -> Connector {
+        let next = self.pool[slot].next_server.get();
+        self.pool[slot].next_server.set(next.wrapping_add(1));
+        self.settings.servers[next % self.settings.servers.len()].clone()
+    }
+
+    /// A connection for the next call, in turn; `None`: none is established, wait.
     ///
     /// # Errors
-    /// The channel is closed; or none stands and the call does not wait for one.
+    /// The channel is closed; or none is established and the call does not wait for one.
     #[inline]
     pub(super) fn pick(&self, is_fail_fast: bool) -> Result<Option<Rc<Link>>, Status> {
-        let seats = self.seats.borrow();
         let start = self.next.get();
-        self.next.set(if start + 1 >= seats.len() { 0 } else { start + 1 });
-        if let Seat::Up(link) = &seats[start] {
+        self.next.set(if start + 1 >= self.pool.len() { 0 } else { start + 1 });
+        if let State::Established(link) = &*self.pool[start].connection.state() {
             return Ok(Some(link.clone()));
         }
-        drop(seats);
         self.pick_other(start, is_fail_fast)
     }
 
@@ -166,84 +184,101 @@ impl LocalChannel {
         if self.is_closed() {
             return Err(Status::closed());
         }
-        let is_empty = matches!(self.seats.borrow()[start], Seat::Empty);
-        if is_empty {
-            self.connect(start);
+        let connection = &self.pool[start].connection;
+        // A member is one of many that a balancer looks at: it keeps to its back-off.
+        if !self.is_member() || matches!(*connection.state(), State::Idle) {
+            connection.want(&self.owner(start));
         }
-        let seats = self.seats.borrow();
-        let (front, back) = seats.split_at(start);
-        let order = || back.iter().chain(front);
-        let up = order().find_map(|seat| if let Seat::Up(link) = seat { Some(link.clone()) } else { None });
-        if up.is_some() || !is_fail_fast {
-            return Ok(up);
+        let (front, back) = self.pool.split_at(start);
+        let established = back.iter().chain(front).find_map(|slot| match &*slot.connection.state() {
+            State::Established(link) => Some(link.clone()),
+            _ => None,
+        });
+        match established {
+            None if is_fail_fast => self.why_not_ready().map_or(Ok(None), Err),
+            link => Ok(link),
         }
-        // A connect that goes on may still succeed.
-        let failed = order().map(|seat| if let Seat::Waiting(why) = seat { Some(why.clone()) } else { None });
-        failed.collect::<Option<Vec<_>>>().and_then(|mut all| all.pop()).map_or(Ok(None), Err)
     }
 
-    /// Begins to connect for a seat.
-    pub(super) fn connect(&self, seat: usize) {
-        let Some(this) = self.weak.upgrade() else { return };
-        self.set_seat(seat, Seat::Connecting);
-        drop(corewire_runtime::spawn_local(connect::keep_trying(this, seat)));
+    /// Why no call can be made; `None`: an attempt is under way that may still succeed.
+    pub(super) fn why_not_ready(&self) -> Option<Status> {
+        let why = |slot: &PoolSlot| match &*slot.connection.state() {
+            State::Backoff(why) => Some(Status::unavailable(why.clone()).not_begun()),
+            _ => None,
+        };
+        self.pool.iter().map(why).collect::<Option<Vec<_>>>()?.pop()
     }
 
-    pub(super) fn set_seat(&self, seat: usize, now: Seat) {
-        let is_news = !matches!(now, Seat::Connecting);
-        let before = std::mem::replace(&mut self.seats.borrow_mut()[seat], now);
-        drop(before);
-        self.wake_all();
-        if is_news && let Some(parent) = self.parent.as_ref().and_then(Weak::upgrade) {
-            parent.wake_all();
+    /// Calls can be made on this link; `false`: none is wanted any more.
+    pub(super) fn established(&self, slot: usize, link: &Rc<Link>) -> bool {
+        let is_wanted = !self.is_closed() && self.pool[slot].connection.established(link.clone());
+        if is_wanted {
+            self.wake_all();
         }
+        is_wanted
+    }
+
+    /// The link takes no more calls.
+    pub(super) fn retire(&self, owner: &WeakSlot, link: &Rc<Link>, why: String, has_received: bool) {
+        let connection = &self.pool[owner.slot].connection;
+        let is_current =
+            matches!(&*connection.state(), State::Established(current) if Rc::ptr_eq(current, link));
+        if is_current && self.is_closed() {
+            connection.close();
+        } else if is_current {
+            connection.lost(owner, why, has_received);
+        }
+    }
+
+    /// Makes connections for another channel.
+    pub(super) const fn is_member(&self) -> bool {
+        self.parent.is_some()
     }
 
     pub(super) fn wake_all(&self) {
         let waiting = self.waiting.borrow_mut().take();
         waiting.for_each(Waker::wake);
+        if let Some(parent) = self.parent.as_ref().and_then(Weak::upgrade) {
+            parent.wake_all();
+        }
     }
 
     /// Somebody waits for a connection.
     pub(super) fn is_wanted(&self) -> bool {
-        self.parent.is_some() || !self.waiting.borrow().is_empty()
+        let parent = self.parent.as_ref().and_then(Weak::upgrade);
+        !self.waiting.borrow().is_empty() || parent.is_some_and(|parent| parent.is_wanted())
     }
 
-    /// What stands at a seat now.
-    pub(super) fn note(&self, seat: usize, connection: &Rc<ClientConnection>) {
-        self.connections.borrow_mut()[seat] = Rc::downgrade(connection);
+    /// The connection of a slot.
+    pub(super) fn note(&self, slot: usize, connection: &Rc<ChannelConnection>) {
+        self.pool[slot].last.replace(Rc::downgrade(connection));
     }
 
-    /// Begins to connect wherever nothing stands.
+    /// Begins to connect wherever there is no connection.
     pub(super) fn connect_all(&self) {
-        let is_empty = |seat: &usize| matches!(self.seats.borrow()[*seat], Seat::Empty);
-        let empty: Vec<usize> = (0..self.settings.pool).filter(is_empty).collect();
-        empty.into_iter().for_each(|seat| self.connect(seat));
+        (0..self.pool.len()).for_each(|slot| self.pool[slot].connection.want(&self.owner(slot)));
     }
 
     /// No new calls; connections close when their last call is over.
     pub(super) fn drain(&self) {
         self.is_closed.set(true);
-        let connections = self.connections.borrow().clone();
-        connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.drain());
-    }
-
-    /// A connect goes on.
-    pub(super) fn is_connecting(&self) -> bool {
-        self.seats.borrow().iter().any(|seat| matches!(seat, Seat::Connecting))
-    }
-
-    /// A connection stands.
-    pub(super) fn has_connections(&self) -> bool {
-        self.seats.borrow().iter().any(|seat| matches!(seat, Seat::Up(_)))
-    }
-
-    /// The link takes no more calls: another connection is made when one is needed.
-    pub(super) fn retire(&self, seat: usize, link: &Rc<Link>) {
-        let is_current = matches!(&self.seats.borrow()[seat], Seat::Up(current) if Rc::ptr_eq(current, link));
-        if is_current {
-            self.set_seat(seat, Seat::Empty);
+        for slot in &self.pool {
+            if !matches!(*slot.connection.state(), State::Established(_)) {
+                slot.connection.close();
+            }
         }
+        let last = self.pool.iter().filter_map(|slot| slot.last.borrow().upgrade());
+        last.for_each(|connection| connection.drain());
+    }
+
+    /// An attempt to connect is under way.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.pool.iter().any(|slot| matches!(*slot.connection.state(), State::Connecting))
+    }
+
+    /// A connection is established.
+    pub(super) fn has_connections(&self) -> bool {
+        self.pool.iter().any(|slot| matches!(*slot.connection.state(), State::Established(_)))
     }
 
     pub(super) fn wait(&self, context: &Context<'_>) {
@@ -270,10 +305,8 @@ impl LocalChannel {
     /// Ends for good: calls in flight fail, nothing new begins.
     pub(super) fn close(&self) {
         self.is_closed.set(true);
-        let seats: Vec<Seat> =
-            self.seats.borrow_mut().iter_mut().map(|seat| std::mem::replace(seat, Seat::Empty)).collect();
-        for seat in seats {
-            if let Seat::Up(link) = seat {
+        for slot in &self.pool {
+            if let Some(link) = slot.connection.close() {
                 close_link(&link);
             }
         }

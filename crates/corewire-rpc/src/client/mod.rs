@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use corewire::client::{Connector, Reconnect};
 use corewire::{ConnectError, NetUri, kcp};
 use corewire_discovery::Flight;
 use corewire_driver::net::StreamOptions;
@@ -28,7 +29,7 @@ use self::discovered::{Discovered, FlightId, Verdict};
 use self::local::LocalChannel;
 pub use self::options::{CallOptions, IntoPath, PathRef};
 pub use self::settings::Retry;
-use self::settings::{Server, Settings};
+use self::settings::Settings;
 use self::start::Plan;
 pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
 pub use self::unary::{Unary, WithMetadata};
@@ -303,13 +304,13 @@ impl ChannelBuilder {
 
     /// How long to try each address; default 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connect_timeout = timeout;
+        self.settings.connect.timeout = timeout;
         self
     }
 
     /// The bounds of the first and of the longest wait after failed connects; default 50 ms and 5 s.
     pub fn reconnect(mut self, initial: Duration, max: Duration) -> Self {
-        self.settings.backoff = (initial, max);
+        self.settings.connect.reconnect = Some(Reconnect::between(initial, max));
         self
     }
 
@@ -353,13 +354,13 @@ impl ChannelBuilder {
 
     /// All limits and times of its connections.
     pub fn connection_options(mut self, options: ConnectionOptions) -> Self {
-        self.settings.connection = options;
+        self.settings.connect.connection = options;
         self
     }
 
     /// Options of its sockets.
     pub fn stream_options(mut self, options: StreamOptions) -> Self {
-        self.settings.stream = options;
+        self.settings.connect.stream = options;
         self
     }
 
@@ -367,7 +368,7 @@ impl ChannelBuilder {
     /// alone; one given here is for all of them and comes first. How long to wait for a first answer is told by
     /// [`connect_timeout`](Self::connect_timeout).
     pub fn kcp(mut self, options: kcp::ClientOptions) -> Self {
-        self.settings.kcp = options;
+        self.settings.connect.kcp(options);
         self
     }
 
@@ -384,14 +385,9 @@ impl ChannelBuilder {
     pub fn build(self) -> Result<Channel, ConnectError> {
         let Self { mut settings, uris } = self;
         settings.check()?;
-        settings.kcp = settings.kcp.answer_timeout(settings.connect_timeout);
         for uri in uris {
-            let uri = NetUri::parse(&uri)?;
-            let mut kcp = settings.kcp.clone();
-            if let (false, Some(source)) = (kcp.has_key(), uri.key_source()) {
-                kcp = kcp.key(source.load()?);
-            }
-            settings.servers.push(Server { uri, kcp });
+            let server = Connector::new(NetUri::parse(&uri)?, settings.connect.clone());
+            settings.servers.push(server.load_key()?);
         }
         Self::install(settings, LocalChannel::new)
     }
@@ -402,7 +398,7 @@ impl ChannelBuilder {
         (settings.probes, settings.retry) = (true, Some(Retry::default()));
         settings.keep_alive = Some(Duration::from_secs(5));
         settings.keep_alive_timeout = Duration::from_secs(2);
-        settings.connect_timeout = Duration::from_secs(2);
+        settings.connect.timeout = Duration::from_secs(2);
         Self { settings, uris: Vec::new() }
     }
 

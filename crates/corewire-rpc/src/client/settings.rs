@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewire::{NetUri, SettingError, kcp};
-use corewire_driver::net::StreamOptions;
+use corewire::SettingError;
+use corewire::client::{ConnectSettings, Connector};
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
-use corewire_runtime::{ConnectionOptions, WorkerHandle};
+use corewire_runtime::WorkerHandle;
 
 use crate::interceptor::ClientInterceptor;
 use crate::limits;
@@ -35,60 +35,43 @@ impl Default for Retry {
     }
 }
 
-/// One of the servers that answer the same calls.
-#[derive(Debug, Clone)]
-pub(super) struct Server {
-    pub(super) uri: NetUri,
-    /// With the key that the URI names.
-    pub(super) kcp: kcp::ClientOptions,
-}
-
 #[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) servers: Vec<Server>,
+    /// Those that answer the same calls.
+    pub(super) servers: Vec<Connector>,
     pub(super) version: Version,
     pub(super) protocol: ProtocolSettings,
     pub(super) pool: usize,
-    pub(super) connect_timeout: Duration,
     pub(super) timeout: Duration,
     pub(super) keep_alive: Option<Duration>,
     pub(super) keep_alive_timeout: Duration,
     /// A connection is of use once it has answered a ping (version 2).
     pub(super) probes: bool,
-    pub(super) backoff: (Duration, Duration),
     pub(super) fail_fast: bool,
     pub(super) retry: Option<Retry>,
     pub(super) hedge: Option<Duration>,
     pub(super) interceptors: Vec<Arc<dyn ClientInterceptor>>,
-    pub(super) connection: ConnectionOptions,
-    pub(super) stream: StreamOptions,
-    pub(super) kcp: kcp::ClientOptions,
+    /// For each server.
+    pub(super) connect: ConnectSettings,
     pub(super) worker: Option<WorkerHandle>,
 }
 
 impl Settings {
     pub(super) fn new() -> Self {
-        let mut connection = ConnectionOptions::default();
-        // Its users decide what they send and wait for: holding back replies could stop both sides for good.
-        connection.pause_receive_on_backlog = false;
         Self {
             servers: Vec::new(),
             version: Version::V2,
             protocol: ProtocolSettings::default(),
             pool: 1,
-            connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(15),
             keep_alive: Some(Duration::from_secs(30)),
             keep_alive_timeout: Duration::from_secs(10),
             probes: false,
-            backoff: (Duration::from_millis(50), Duration::from_secs(5)),
             fail_fast: false,
             retry: None,
             hedge: None,
             interceptors: Vec::new(),
-            connection,
-            stream: StreamOptions::default(),
-            kcp: kcp::ClientOptions::default(),
+            connect: ConnectSettings::default(),
             worker: None,
         }
     }
@@ -98,22 +81,12 @@ impl Settings {
     /// Refuses settings with which no call could ever succeed.
     pub(super) fn check(&self) -> Result<(), SettingError> {
         limits::check(&self.protocol)?;
-        self.connection.check()?;
+        self.connect.check()?;
         SettingError::if_zero("the number of connections", self.pool)?;
-        SettingError::if_zero("the connect timeout", self.connect_timeout)?;
         SettingError::if_zero("the time of a call", self.timeout)?;
         if let Some(every) = self.keep_alive {
             SettingError::if_zero("the time before a keep-alive ping", every)?;
             SettingError::if_zero("the time for the answer to a ping", self.keep_alive_timeout)?;
-        }
-        let (initial, max) = self.backoff;
-        if max.is_zero() || max < initial {
-            let allowed = format!("more than 0, and at least the first, {initial:?}");
-            return Err(SettingError::new(
-                "the longest wait before a reconnect",
-                format!("{max:?}"),
-                allowed,
-            ));
         }
         self.retry.map_or(Ok(()), |retry| SettingError::if_zero("the attempts of a retry", retry.attempts))
     }

@@ -121,7 +121,10 @@ impl<'a> Plan<'a> {
             channel.drop_sleep(place);
         }
         Poll::Ready(begun.unwrap_or_else(|| {
-            let why = channel.discovered.as_ref().and_then(|discovered| discovered.why_not_ready());
+            let why = match &channel.discovered {
+                Some(discovered) => discovered.why_not_ready(),
+                None => channel.why_not_ready(),
+            };
             let text: Cow<'static, str> = match why {
                 Some(why) => format!("no connection was ready in time: {}", why.message()).into(),
                 None => "no connection was ready in time".into(),

@@ -216,8 +216,7 @@ impl Owner for ServerConnection {
     }
 
     fn unread(&self) -> usize {
-        let deferred = self.link.connection().map_or(0, |connection| connection.deferred());
-        deferred + self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
+        self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
     }
 }
 

@@ -104,12 +104,12 @@ impl Core {
         let driver = &mut *self.driver.borrow_mut();
         for token in resume {
             if let Some(conn) = conns.get_mut(token) {
-                self.resume_conn(conn, PauseSet::MEMORY, driver);
+                conn.resume(PauseSet::MEMORY, driver);
             }
         }
         for token in pause {
             if let Some(conn) = conns.get_mut(token) {
-                self.pause_conn(conn, PauseSet::MEMORY, driver);
+                conn.pause(PauseSet::MEMORY, driver);
             }
         }
         for token in close {

@@ -15,6 +15,8 @@ use super::wakers::Wakers;
 #[derive(Debug)]
 pub(super) struct Calls {
     table: CallTable<usize>,
+    /// Replies are matched in order: each request must be answered in its time, or no later reply can be told.
+    is_in_order: bool,
     slots: Slab<Slot>,
     wakers: Wakers,
     /// Who waits for a free number, in order.
@@ -38,7 +40,18 @@ struct Slot {
 enum State {
     /// Whom to wake, by the number in [`Wakers`].
     Waiting(usize),
+    /// Nobody waits any more, but in order its reply is still due.
+    GivenUp,
     Done(Result<Bytes, CallError>),
+}
+
+/// What a look at the deadlines found.
+#[derive(Debug)]
+pub(super) struct Expired {
+    /// The earliest deadline of the calls that are left.
+    pub(super) next: Option<u64>,
+    /// A reply that was due in order did not come: what comes next belongs to nobody knows which call.
+    pub(super) is_out_of_step: bool,
 }
 
 impl Calls {
@@ -46,6 +59,7 @@ impl Calls {
         let limit = limit.unwrap_or(CallTable::<usize>::DEFAULT_FIFO_LIMIT);
         Self {
             table: CallTable::new(matching, limit),
+            is_in_order: matching == Matching::Fifo,
             slots: Slab::new(),
             wakers: Wakers::default(),
             waiting: VecDeque::new(),
@@ -118,12 +132,21 @@ impl Calls {
         }
         match self.slots.remove(slot).state {
             State::Done(result) => Some(result),
-            State::Waiting(_) => None,
+            State::Waiting(_) | State::GivenUp => None,
         }
     }
 
-    /// Gives a call up. A reply that still comes goes nowhere.
+    /// Gives a call up. A reply that still comes goes nowhere; in order it must still come, within the call's time.
     pub(super) fn give_up(&mut self, slot: usize) {
+        if self.is_in_order
+            && let Some(call) = self.slots.get_mut(slot)
+            && call.key.is_some()
+        {
+            if let State::Waiting(waker) = std::mem::replace(&mut call.state, State::GivenUp) {
+                self.wakers.release(waker);
+            }
+            return;
+        }
         if let Some(key) = self.remove(slot) {
             let _ = self.table.abandon(key);
             self.note_exhausted();
@@ -164,20 +187,25 @@ impl Calls {
     fn finish(&mut self, slot: usize, result: Result<Bytes, CallError>, tick: Option<u64>) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         call.key = None;
-        let State::Waiting(waker) = call.state else { return };
+        let waker = match call.state {
+            State::Waiting(waker) => waker,
+            State::GivenUp => return drop(self.slots.remove(slot)),
+            State::Done(_) => return,
+        };
         call.state = State::Done(result);
         self.wakers.wake(waker, tick);
         self.wakers.release(waker);
     }
 
-    /// Ends the calls whose time is over; gives the earliest deadline of those that are left.
-    pub(super) fn expire(&mut self, now_ms: u64) -> Option<u64> {
+    /// Ends the calls whose time is over.
+    pub(super) fn expire(&mut self, now_ms: u64) -> Expired {
         let Self { table, slots, .. } = self;
         let mut expired = Vec::new();
         table.abandon_if(
             |slot| slots.get(*slot).is_none_or(|call| call.deadline_ms <= now_ms),
             |slot| expired.push(slot),
         );
+        let is_out_of_step = self.is_in_order && !expired.is_empty();
         for slot in expired {
             if let Some(timeout) = self.slots.get(slot).map(|call| call.timeout) {
                 self.finish(slot, Err(CallError::TimedOut(timeout)), None);
@@ -185,7 +213,7 @@ impl Calls {
         }
         self.note_exhausted();
         let waiting = self.slots.iter().filter(|(_, call)| call.key.is_some());
-        waiting.map(|(_, call)| call.deadline_ms).min()
+        Expired { next: waiting.map(|(_, call)| call.deadline_ms).min(), is_out_of_step }
     }
 
     /// The connection is lost: ends every call, and lets those that wait see it.

@@ -1,15 +1,12 @@
 //! The handler of a client's connection: replies to their calls, all else to the user.
 
-use std::io;
 use std::rc::Rc;
 
 use corewire_proto::codec::{Codec, DecodeError};
 use corewire_runtime::CloseReason;
-use futures_channel::oneshot;
 
-use super::connect::reconnect;
-use super::error::CallError;
-use super::local::{Client, Link};
+use super::connector::Attempt;
+use super::local::Client;
 use crate::frame::Frame;
 use crate::handler::Handler;
 use crate::session::Session;
@@ -17,29 +14,35 @@ use crate::session::Session;
 pub(super) struct Endpoint<C> {
     client: Rc<Client<C>>,
     handler: Box<dyn Handler>,
-    /// Whoever waits for the connection.
-    opened: Option<oneshot::Sender<Result<(), io::Error>>>,
-    /// The connection stands and is the client's.
-    current: bool,
+    state: Progress,
+}
+
+enum Progress {
+    Connecting(Attempt),
+    /// The connection is the client's.
+    Established {
+        has_received: bool,
+    },
+    /// The client was closed before.
+    Refused,
 }
 
 impl<C: Codec> Endpoint<C> {
-    pub(super) fn new(client: Rc<Client<C>>, opened: oneshot::Sender<Result<(), io::Error>>) -> Self {
+    pub(super) fn new(client: Rc<Client<C>>, attempt: Attempt) -> Self {
         let handler = (client.handler)();
-        Self { client, handler, opened: Some(opened), current: false }
+        Self { client, handler, state: Progress::Connecting(attempt) }
     }
 }
 
 impl<C: Codec> Handler for Endpoint<C> {
     fn on_open(&mut self, session: &Session) {
+        let state = std::mem::replace(&mut self.state, Progress::Refused);
+        let Progress::Connecting(attempt) = state else { return };
         if self.client.is_closed() {
             return session.close();
         }
-        self.current = true;
-        if let Some(opened) = self.opened.take() {
-            // Nobody waits for it any more: the attempt's guard ends the connection.
-            let _ = opened.send(Ok(()));
-        }
+        self.state = Progress::Established { has_received: false };
+        attempt.succeed();
         if let Some(inbox) = &self.client.inbox {
             inbox.reopened(session);
         }
@@ -48,6 +51,9 @@ impl<C: Codec> Handler for Endpoint<C> {
 
     #[inline]
     fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+        if let Progress::Established { has_received } = &mut self.state {
+            *has_received = true;
+        }
         let tick = session.connection().tick();
         let is_reply = self.client.calls.borrow_mut().complete(&frame.head(), tick, || frame.to_bytes());
         if is_reply {
@@ -76,30 +82,16 @@ impl<C: Codec> Handler for Endpoint<C> {
     }
 
     fn on_close(&mut self, session: &Session, reason: &CloseReason) {
-        if !std::mem::take(&mut self.current) {
-            return;
-        }
-        let open = !self.client.is_closed();
-        if open {
-            self.client.set_link(Link::Down);
-        }
-        self.client.calls.borrow_mut().fail_all(&CallError::ConnectionLost(reason.to_string()));
-        self.handler.on_close(session, reason);
-        if open {
-            reconnect(&self.client);
+        if let Progress::Established { has_received } = self.state {
+            // Before the user is told, whose handler may panic.
+            self.client.lost(reason, has_received);
+            self.handler.on_close(session, reason);
         }
     }
 
     fn on_connect_failed(&mut self, reason: &CloseReason) {
-        let error = match reason {
-            CloseReason::Io(error) => error
-                .raw_os_error()
-                .map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error),
-            other => io::Error::other(other.to_string()),
-        };
-        if let Some(opened) = self.opened.take() {
-            // Nobody waits for it any more.
-            let _ = opened.send(Err(error));
+        if let Progress::Connecting(attempt) = std::mem::replace(&mut self.state, Progress::Refused) {
+            attempt.fail(reason);
         }
         self.handler.on_connect_failed(reason);
     }

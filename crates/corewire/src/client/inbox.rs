@@ -51,9 +51,14 @@ impl Inbox {
         wake(state);
     }
 
+    /// Receiving is stopped until half of the messages are taken.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.lock().held_back
+    }
+
     /// A new connection is not held back yet.
     pub(super) fn reopened(&self, session: &Session) {
-        if self.lock().held_back {
+        if self.is_held_back() {
             session.pause_receive();
         }
     }

@@ -13,7 +13,8 @@ use corewire_proto::codec::{Codec, EncodeError, Matching};
 use corewire_runtime::{CloseReason, SendError, Sleep, Waiter, sleep, spawn_local};
 use slab::Slab;
 
-use super::calls::Calls;
+use super::calls::{Calls, Expired};
+use super::connection::{ClientConnection, State};
 use super::error::{CallError, ClientSendError};
 use super::inbox::Inbox;
 use super::outbox::Outbox;
@@ -115,7 +116,7 @@ pub(super) struct Client<C> {
     pub(super) codec: Box<dyn Fn() -> C>,
     pub(super) handler: Box<dyn Fn() -> Box<dyn Handler>>,
     pub(super) calls: RefCell<Calls>,
-    pub(super) link: RefCell<Link<C>>,
+    pub(super) connection: ClientConnection<Rc<SessionInner<C>>>,
     /// Who waits for a connection.
     waiting: RefCell<Vec<Waker>>,
     pub(super) inbox: Option<Arc<Inbox>>,
@@ -128,12 +129,13 @@ pub(super) struct Client<C> {
     pub(super) weak: Weak<Self>,
 }
 
-pub(super) enum Link<C> {
-    /// None now; one is being made.
-    Down,
-    Up(Rc<SessionInner<C>>),
-    /// None, and there will be none.
-    Closed,
+/// A client as its connection knows it.
+pub(super) struct WeakClient<C>(pub(super) Weak<Client<C>>);
+
+impl<C> Clone for WeakClient<C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
 }
 
 impl<C: Codec> Client<C> {
@@ -146,11 +148,14 @@ impl<C: Codec> Client<C> {
     ) -> Rc<Self> {
         let matching = codec().matching();
         Rc::new_cyclic(|weak| Self {
+            connection: ClientConnection::new(
+                &settings.connector.settings.reconnect.clone().unwrap_or_default(),
+                corewire_driver::entropy::u64(),
+            ),
             calls: RefCell::new(Calls::new(matching, settings.max_in_flight)),
             settings,
             codec,
             handler,
-            link: RefCell::new(Link::Down),
             waiting: RefCell::default(),
             inbox,
             closed,
@@ -162,22 +167,42 @@ impl<C: Codec> Client<C> {
         })
     }
 
-    pub(super) fn set_link(&self, link: Link<C>) {
-        let before = self.link.replace(link);
-        drop(before);
+    pub(super) fn established(&self, session: Rc<SessionInner<C>>) {
+        if self.connection.established(session) {
+            self.wake_waiting();
+        }
+    }
+
+    /// The connection is lost: calls fail, and the client comes back if it may.
+    pub(super) fn lost(&self, reason: &CloseReason, has_received: bool) {
+        self.calls.borrow_mut().fail_all(&CallError::ConnectionLost(reason.to_string()));
+        if self.is_closed() {
+            return;
+        }
+        match self.settings.connector.settings.reconnect {
+            Some(_) => self.connection.lost(&WeakClient(self.weak.clone()), reason.to_string(), has_received),
+            None => self.shut(),
+        }
+        self.wake_waiting();
+    }
+
+    fn wake_waiting(&self) {
         let waiting = self.waiting.take();
         waiting.into_iter().for_each(Waker::wake);
     }
 
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
     pub(super) fn is_closed(&self) -> bool {
-        matches!(*self.link.borrow(), Link::Closed)
+        self.connection.is_closed()
     }
 
     /// Ends for good: calls fail, waiters see it, the inbox ends.
     pub(super) fn shut(&self) {
         self.closed.store(true, Ordering::Release);
-        let before = self.link.replace(Link::Closed);
-        if let Link::Up(session) = before {
+        if let Some(session) = self.connection.close() {
             self.outbox.finish(|payload, kind| {
                 send_on(&session, payload, kind)
                     .map_err(|error| unfit(error).map_or(ClientSendError::Closed, ClientSendError::from))
@@ -190,24 +215,26 @@ impl<C: Codec> Client<C> {
         if let Some(inbox) = &self.inbox {
             inbox.end();
         }
-        let waiting = self.waiting.take();
-        waiting.into_iter().for_each(Waker::wake);
+        self.wake_waiting();
     }
 
-    fn wait_for_link(&self, context: &Context<'_>) {
+    /// Waits for the next connection, which is wanted now.
+    fn wait_for_connection(&self, context: &Context<'_>) {
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
             waiting.push(context.waker().clone());
         }
+        drop(waiting);
+        self.connection.want(&WeakClient(self.weak.clone()));
     }
 
     /// There is no connection: waits for the next, if there will be one.
     #[cold]
-    fn no_link(&self, link: &Link<C>, context: &Context<'_>) -> SendStatus {
-        if matches!(link, Link::Closed) {
+    fn not_connected(&self, context: &Context<'_>) -> SendStatus {
+        if self.is_closed() {
             return SendStatus::Failed(Box::new(ClientSendError::Closed));
         }
-        self.wait_for_link(context);
+        self.wait_for_connection(context);
         SendStatus::Wait
     }
 
@@ -217,7 +244,7 @@ impl<C: Codec> Client<C> {
         match unfit(error) {
             Ok(error) => SendStatus::Failed(Box::new(error.into())),
             Err(_) => {
-                self.wait_for_link(context);
+                self.wait_for_connection(context);
                 SendStatus::Wait
             }
         }
@@ -232,26 +259,29 @@ impl<C: Codec> Client<C> {
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Result<Begun, CallError> {
-        let link = self.link.borrow();
-        let session = match &*link {
-            Link::Up(session) => session,
-            Link::Down => {
-                self.wait_for_link(context);
+        let state = self.connection.state();
+        let session = match &*state {
+            State::Established(session) => session,
+            State::Closed => return Err(CallError::Closed),
+            _ => {
+                drop(state);
+                self.wait_for_connection(context);
                 return Ok(Begun::Wait(None));
             }
-            Link::Closed => return Err(CallError::Closed),
         };
         match session.connection().poll_send_ready(waiter, context) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => {
                 // The connection is going: the next one is near.
-                self.wait_for_link(context);
+                self.wait_for_connection(context);
                 return Ok(Begun::Wait(None));
             }
             Poll::Pending => return Ok(Begun::Wait(ticket)),
         }
         let mut calls = self.calls.borrow_mut();
-        let deadline = session.connection().now_ms() + timeout.as_millis() as u64 + 1;
+        // A time beyond the clock's end is none.
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let deadline = session.connection().now_ms().saturating_add(timeout_ms).saturating_add(1);
         let begun =
             if calls.can_begin(ticket) { calls.begin(context.waker(), deadline, timeout) } else { None };
         let Some((slot, sequence)) = begun else {
@@ -293,13 +323,18 @@ impl<C: Codec> Client<C> {
     /// Ends the calls whose time is over.
     fn sweep(&self, deadline_ms: u64) {
         // Without a connection no call is in flight.
-        let Link::Up(session) = &*self.link.borrow() else { return };
+        let State::Established(session) = &*self.connection.state() else { return };
         let now = session.connection().now_ms();
         let mut calls = self.calls.borrow_mut();
         if calls.timer_at == deadline_ms {
             calls.timer_at = u64::MAX;
         }
-        let next = calls.expire(now);
+        let Expired { next, is_out_of_step } = calls.expire(now);
+        if is_out_of_step {
+            let reason =
+                "a reply that was due in order did not come in time, so that later ones cannot be told apart";
+            return session.connection().abort(CloseReason::Protocol(reason.to_owned()));
+        }
         if let Some(next) = next.filter(|next| *next < calls.timer_at) {
             let delay = Duration::from_millis(next.saturating_sub(now).max(1));
             self.sweep_after(&mut calls, next, delay);
@@ -381,8 +416,11 @@ impl<C: Codec> LocalClient for Client<C> {
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> SendStatus {
-        let link = self.link.borrow();
-        let Link::Up(session) = &*link else { return self.no_link(&link, context) };
+        let state = self.connection.state();
+        let State::Established(session) = &*state else {
+            drop(state);
+            return self.not_connected(context);
+        };
         let sent = match kind {
             SendKind::OneWay => session.poll_send_with(C::one_way_head, payload, waiter, context),
             SendKind::Raw => match session.connection().poll_send([&[], payload, &[]], waiter, context) {
@@ -398,8 +436,11 @@ impl<C: Codec> LocalClient for Client<C> {
     }
 
     fn poll_send_bytes(&self, payload: &Bytes, waiter: &mut Waiter, context: &mut Context<'_>) -> SendStatus {
-        let link = self.link.borrow();
-        let Link::Up(session) = &*link else { return self.no_link(&link, context) };
+        let state = self.connection.state();
+        let State::Established(session) = &*state else {
+            drop(state);
+            return self.not_connected(context);
+        };
         match session.connection().poll_send_ready(waiter, context) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(error)) => return self.not_sent(error.into(), context),
@@ -477,7 +518,11 @@ impl<C: Codec> LocalClient for Client<C> {
     }
 
     fn resume_receive(&self) {
-        if let Link::Up(session) = &*self.link.borrow() {
+        // The resume was on its way: the inbox may have filled again, on another connection.
+        if self.inbox.as_ref().is_some_and(|inbox| inbox.is_held_back()) {
+            return;
+        }
+        if let State::Established(session) = &*self.connection.state() {
             session.connection().resume_receive();
         }
     }

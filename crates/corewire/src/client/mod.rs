@@ -3,6 +3,8 @@
 mod call;
 mod calls;
 mod connect;
+mod connection;
+mod connector;
 mod endpoint;
 mod error;
 mod inbox;
@@ -27,6 +29,8 @@ use corewire_runtime::udp::UdpOptions;
 use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, current_worker};
 
 pub use self::call::Call;
+pub use self::connection::{ClientConnection, ConnectionOwner, Keep, State};
+pub use self::connector::{Attempt, ConnectSettings, Connector};
 pub use self::error::{CallError, ClientSendError, ConnectError};
 use self::inbox::Inbox;
 use self::local::{LocalClient, SendKind, SendStatus, with_local};
@@ -100,7 +104,7 @@ impl<C, H> ClientBuilder<C, H> {
 
     /// How long to try each address; default 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connect_timeout = timeout;
+        self.settings.connector.settings.timeout = timeout;
         self
     }
 
@@ -112,13 +116,13 @@ impl<C, H> ClientBuilder<C, H> {
 
     /// What to do when the connection is lost; default [`Reconnect::default`].
     pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
-        self.settings.reconnect = Some(reconnect);
+        self.settings.connector.settings.reconnect = Some(reconnect);
         self
     }
 
     /// Ends with its first connection.
     pub fn no_reconnect(mut self) -> Self {
-        self.settings.reconnect = None;
+        self.settings.connector.settings.reconnect = None;
         self
     }
 
@@ -130,32 +134,32 @@ impl<C, H> ClientBuilder<C, H> {
 
     /// Low and high water of the send queue in bytes; default 64 KiB and 256 KiB.
     pub fn water_marks(mut self, low: usize, high: usize) -> Self {
-        self.settings.connection.low_water = low;
-        self.settings.connection.high_water = high;
+        self.settings.connector.settings.connection.low_water = low;
+        self.settings.connector.settings.connection.high_water = high;
         self
     }
 
     /// All limits and times of the connection.
     pub fn connection_options(mut self, options: ConnectionOptions) -> Self {
-        self.settings.connection = options;
+        self.settings.connector.settings.connection = options;
         self
     }
 
     /// Options of the socket.
     pub fn stream_options(mut self, options: StreamOptions) -> Self {
-        self.settings.stream = options;
+        self.settings.connector.settings.stream = options;
         self
     }
 
     /// Options of a UDP or KCP socket; default: 8 MiB to receive, 2 MiB to send, with offload.
     pub fn udp_options(mut self, options: UdpOptions) -> Self {
-        self.settings.datagram.udp = options;
+        self.settings.connector.settings.datagram.udp = options;
         self
     }
 
     /// Settings of a KCP conversation; default: [`kcp::Config::turbo`] in stream mode with windows of 1,024 segments.
     pub fn kcp_config(mut self, config: kcp::Config) -> Self {
-        self.settings.datagram.kcp = config;
+        self.settings.connector.settings.datagram.kcp = config;
         self
     }
 
@@ -163,7 +167,7 @@ impl<C, H> ClientBuilder<C, H> {
     /// Default: no encryption. With another key than the server's, calls end after the connect timeout with
     /// [`CallError::ConnectionLost`].
     pub fn kcp_key(mut self, key: Key) -> Self {
-        self.settings.datagram.key = Some(key);
+        self.settings.connector.settings.datagram.key = Some(key);
         self
     }
 

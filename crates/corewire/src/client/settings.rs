@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use corewire_driver::net::StreamOptions;
 use corewire_runtime::backoff::Backoff;
-use corewire_runtime::{ConnectionOptions, SettingError, WorkerHandle};
+use corewire_runtime::{SettingError, WorkerHandle};
 
-use crate::datagram::DatagramSettings;
+use super::connector::{ConnectSettings, Connector};
 use crate::uri::NetUri;
 
 /// How a client comes back after its connection was lost: it waits a random time up to a bound that doubles from
@@ -29,6 +28,24 @@ impl Default for Reconnect {
 }
 
 impl Reconnect {
+    /// Waits between these bounds, and tries for ever.
+    pub const fn between(initial: Duration, max: Duration) -> Self {
+        Self { initial, max, attempts_max: None }
+    }
+
+    /// Refuses bounds with which there would be no wait.
+    ///
+    /// # Errors
+    /// The longest wait is 0, or shorter than the first.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let Self { initial, max, .. } = self;
+        if !max.is_zero() && max >= initial {
+            return Ok(());
+        }
+        let allowed = format!("more than 0, and at least the first, {initial:?}");
+        Err(SettingError::new("the longest wait before a reconnect", format!("{max:?}"), allowed))
+    }
+
     pub(super) fn backoff(&self, seed: u64) -> Backoff {
         let backoff = Backoff::new(seed).with_bounds(self.initial, self.max);
         match self.attempts_max {
@@ -40,13 +57,8 @@ impl Reconnect {
 
 #[derive(Debug)]
 pub(super) struct Settings {
-    pub(super) uri: NetUri,
-    pub(super) connect_timeout: Duration,
+    pub(super) connector: Connector,
     pub(super) request_timeout: Duration,
-    pub(super) reconnect: Option<Reconnect>,
-    pub(super) connection: ConnectionOptions,
-    pub(super) stream: StreamOptions,
-    pub(super) datagram: DatagramSettings,
     pub(super) max_in_flight: Option<usize>,
     pub(super) inbox: Option<usize>,
     pub(super) worker: Option<WorkerHandle>,
@@ -55,8 +67,7 @@ pub(super) struct Settings {
 impl Settings {
     /// Refuses settings with which nothing could ever be sent or answered.
     pub(super) fn check(&self) -> Result<(), SettingError> {
-        self.connection.check()?;
-        SettingError::if_zero("the connect timeout", self.connect_timeout)?;
+        self.connector.settings.check()?;
         SettingError::if_zero("the request timeout", self.request_timeout)?;
         if let Some(calls) = self.max_in_flight {
             SettingError::if_zero("the most requests in flight", calls)?;
@@ -64,31 +75,13 @@ impl Settings {
         if let Some(messages) = self.inbox {
             SettingError::if_zero("the most messages in the inbox", messages)?;
         }
-        if let Some(Reconnect { initial, max, .. }) = &self.reconnect
-            && (max.is_zero() || max < initial)
-        {
-            let allowed = format!("more than 0, and at least the first, {initial:?}");
-            return Err(SettingError::new(
-                "the longest wait before a reconnect",
-                format!("{max:?}"),
-                allowed,
-            ));
-        }
         Ok(())
     }
 
     pub(super) fn new(uri: NetUri) -> Self {
-        let mut connection = ConnectionOptions::default();
-        // Its user decides what it sends and waits for: holding back replies could stop both sides for good.
-        connection.pause_receive_on_backlog = false;
         Self {
-            uri,
-            connect_timeout: Duration::from_secs(5),
+            connector: Connector::new(uri, ConnectSettings::default()),
             request_timeout: Duration::from_secs(15),
-            reconnect: Some(Reconnect::default()),
-            connection,
-            stream: StreamOptions::default(),
-            datagram: DatagramSettings::default(),
             max_in_flight: None,
             inbox: None,
             worker: None,

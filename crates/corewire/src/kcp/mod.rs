@@ -27,23 +27,17 @@
 
 mod key;
 
-use std::io;
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
-
 pub use corewire_proto::kcp::{Config, Mode};
 use corewire_runtime::udp::UdpOptions;
-use corewire_runtime::{Connection, ConnectionOptions, Protocol};
 
 pub(crate) use self::key::random;
 pub use self::key::{Key, KeyError, KeySource};
-use crate::datagram::{self, DatagramKind, DatagramSettings};
+use crate::datagram::DatagramSettings;
 
-/// What a client's KCP connection is told, for those who serve a [`Protocol`] of their own on it: see [`connect`].
+/// What a client's KCP connection is told, for those who speak a protocol of their own on it: see [`Connector`](crate::client::Connector).
 #[derive(Debug, Clone, Default)]
 pub struct ClientOptions {
-    datagram: DatagramSettings,
+    pub(crate) datagram: DatagramSettings,
 }
 
 impl ClientOptions {
@@ -64,36 +58,4 @@ impl ClientOptions {
         self.datagram.key = Some(key);
         self
     }
-
-    /// Whether there is a key.
-    pub fn has_key(&self) -> bool {
-        self.datagram.key.is_some()
-    }
-
-    /// How long the first data may stay without any answer before the connection counts as failed; default 5 s.
-    pub fn answer_timeout(mut self, timeout: Duration) -> Self {
-        self.datagram.answer_timeout = timeout;
-        self
-    }
-}
-
-/// Opens a KCP connection on the current worker. KCP has no handshake: it stands at once, [`Protocol::on_open`] has been
-/// called when this returns, and whether somebody is there shows when something is sent.
-///
-/// The connection ends with `CloseReason::Io` of kind `ConnectionRefused` when nobody has the port, and of kind
-/// `TimedOut` when nothing is answered within [`ClientOptions::answer_timeout`]; so it does when the keys differ.
-///
-/// # Errors
-/// A setting is out of range, or the kernel refuses the socket.
-///
-/// # Panics
-/// Outside a worker.
-pub fn connect(
-    peer: SocketAddr,
-    options: &ClientOptions,
-    connection: Rc<ConnectionOptions>,
-    protocol: impl Protocol,
-) -> io::Result<Connection> {
-    let peer = datagram::reachable(peer);
-    datagram::connect(DatagramKind::Kcp, peer, &options.datagram, connection, Box::new(protocol))
 }

@@ -114,7 +114,8 @@ impl ServerHandle {
         for first in self.first.0.drain(..) {
             first(deadline);
         }
-        let until = corewire_driver::clock::now() + deadline;
+        // A time beyond the clock's end is none.
+        let until = corewire_driver::clock::now().checked_add(deadline);
         let key = self.shared.key;
         let (sessions, cut_before) = (self.shared.live(), self.shared.cut());
         crate::wait(

@@ -110,10 +110,14 @@ impl Shared {
         }
     }
 
-    /// Waits until no session is left; gives up at the deadline.
-    pub(super) fn wait_until_empty(&self, deadline: Instant) {
+    /// Waits until no session is left; gives up at the deadline, if there is one.
+    pub(super) fn wait_until_empty(&self, deadline: Option<Instant>) {
         let mut guard = self.last_one.lock().unwrap_or_else(PoisonError::into_inner);
         while self.live() > 0 {
+            let Some(deadline) = deadline else {
+                guard = self.none_left.wait(guard).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
             let left = deadline.saturating_duration_since(corewire_driver::clock::now());
             if left == Duration::ZERO {
                 return;

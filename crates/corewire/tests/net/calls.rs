@@ -1,7 +1,7 @@
 //! Calls and their numbers: matching, time-outs, cancellation, and what happens when the connection dies.
 
 use std::cell::Cell;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -74,13 +74,76 @@ fn a_late_reply_in_order_is_swallowed_in_its_place() {
     let server = RawServer::new();
     let client = NetUri::parse(&server.uri).unwrap().client().codec(in_order).connect_blocking().unwrap();
     let mut peer = server.accept();
-    assert_eq!(wait(client.request(b"a").timeout(SHORT)), Err(CallError::TimedOut(SHORT)));
-    let dropped = begin(&client, b"b");
+    let dropped = [begin(&client, b"a"), begin(&client, b"b")];
     let call = begin(&client, b"c");
     expect(&mut peer, b"\x01\0a\x01\0b\x01\0c");
     drop(dropped);
     peer.write_all(b"\x01\0A\x01\0B\x01\0C").unwrap();
     assert_eq!(wait(call).unwrap(), &b"C"[..]);
+}
+
+/// Answers each request but the second with its own payload, over any number of connections.
+fn skips_the_second(server: RawServer) {
+    std::thread::spawn(move || {
+        let mut requests = 0;
+        while let Ok((peer, _)) = server.listener.accept() {
+            let mut peer = patient(peer);
+            let mut frame = [0; 3];
+            while peer.read_exact(&mut frame).is_ok() {
+                requests += 1;
+                if requests != 2 {
+                    peer.write_all(&frame).unwrap();
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_reply_in_order_that_never_comes_costs_its_own_call_and_no_later_one() {
+    let server = RawServer::new();
+    let uri = NetUri::parse(&server.uri).unwrap();
+    let client = uri.client().codec(in_order).connect_blocking().unwrap();
+    skips_the_second(server);
+    assert_eq!(wait(client.request(b"1")).unwrap(), "1");
+    assert_eq!(wait(client.request(b"2").timeout(SHORT)), Err(CallError::TimedOut(SHORT)));
+    // On another connection, where no reply is awaited that will not come.
+    for number in [b"3", b"4", b"5"] {
+        assert_eq!(wait(client.request(number)).unwrap(), number[..]);
+    }
+}
+
+#[test]
+fn a_reply_in_order_that_is_given_up_and_never_comes_costs_no_later_one_either() {
+    let server = RawServer::new();
+    let uri = NetUri::parse(&server.uri).unwrap();
+    let client = uri.client().codec(in_order).connect_blocking().unwrap();
+    let mut peer = server.accept();
+    let mut dropped = client.request(b"a").timeout(SHORT);
+    assert!(poll_once(&mut dropped).is_pending());
+    expect(&mut peer, b"\x01\0a");
+    drop(dropped);
+    // Its time is over: the connection is out of step, and another one is made.
+    assert_eq!(read_to_end(&mut peer), b"");
+    let mut peer = server.accept();
+    let call = begin(&client, b"b");
+    expect(&mut peer, b"\x01\0b");
+    peer.write_all(b"\x01\0B").unwrap();
+    assert_eq!(wait(call).unwrap(), &b"B"[..]);
+}
+
+#[test]
+fn calls_behind_one_that_times_out_in_order_are_lost_and_say_why() {
+    let server = RawServer::new();
+    let uri = NetUri::parse(&server.uri).unwrap();
+    let client = uri.client().codec(in_order).connect_blocking().unwrap();
+    let _peer = server.accept();
+    let mut first = client.request(b"a").timeout(SHORT);
+    assert!(poll_once(&mut first).is_pending());
+    let behind = begin(&client, b"b");
+    assert_eq!(wait(first), Err(CallError::TimedOut(SHORT)));
+    let Err(CallError::ConnectionLost(why)) = wait(behind) else { panic!("it is lost") };
+    assert!(why.contains("due in order did not come in time"), "{why}");
 }
 
 #[test]

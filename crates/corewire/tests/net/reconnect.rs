@@ -172,3 +172,99 @@ fn a_client_that_is_dropped_while_down_stops_trying() {
     }
     assert!(again.accept().is_err());
 }
+
+/// Accepts and closes at once, and counts.
+fn closes_at_once(server: RawServer) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
+    let accepted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = accepted.clone();
+    std::thread::spawn(move || {
+        while let Ok((peer, _)) = server.listener.accept() {
+            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            drop(peer);
+        }
+    });
+    accepted
+}
+
+#[test]
+fn a_server_that_accepts_and_closes_at_once_uses_up_the_attempts() {
+    let server = RawServer::new();
+    let mut reconnect = quickly();
+    reconnect.attempts_max = Some(4);
+    let uri = server.uri.clone();
+    let accepted = closes_at_once(server);
+    let client = client_of(&uri).reconnect(reconnect).inbox(1).connect_blocking().unwrap();
+    assert_eq!(wait(client.recv()), None, "the client has closed");
+    // The first one, and those that it may make again.
+    assert_eq!(accepted.load(std::sync::atomic::Ordering::SeqCst), 5);
+}
+
+#[test]
+fn a_panic_of_the_handler_at_the_end_of_a_connection_does_not_keep_the_client_down() {
+    struct Fragile;
+    impl corewire::Handler for Fragile {
+        fn on_frame(&mut self, _: &corewire::Session, _: corewire::Frame<'_>) {}
+        fn on_close(&mut self, _: &corewire::Session, _: &corewire::CloseReason) {
+            panic!("on purpose, in on_close");
+        }
+    }
+    let server = RawServer::new();
+    let client = builder(&server.uri).handler(|| Fragile).connect_blocking().unwrap();
+    for round in 0..3_u8 {
+        let mut peer = server.accept();
+        let mut call = client.request(b"x");
+        if poll_once(&mut call).is_pending() {
+            let (_, number, _) = read_srmp(&mut peer);
+            peer.write_all(&srmp(0x81, number, &[round])).unwrap();
+            // Answered, or begun on the connection before and lost with it.
+            match wait(call) {
+                Ok(reply) => assert_eq!(reply, &[round][..]),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_factory_that_panics_once_does_not_keep_the_client_down() {
+    let server = RawServer::new();
+    let made = std::cell::Cell::new(0);
+    let codec = move || {
+        made.set(made.get() + 1);
+        // One is made to see how it matches, one for the first connection.
+        assert_ne!(made.get(), 3, "on purpose");
+        StandardCodec::default()
+    };
+    let uri = corewire::NetUri::parse(&server.uri).unwrap();
+    let client = uri.client().codec(codec).reconnect(quickly()).connect_blocking().unwrap();
+    drop(server.accept());
+    let mut peer = server.accept();
+    let mut call = client.request(b"x");
+    assert!(poll_once(&mut call).is_pending());
+    let (_, number, _) = read_srmp(&mut peer);
+    peer.write_all(&srmp(0x81, number, b"y")).unwrap();
+    assert_eq!(wait(call).unwrap(), &b"y"[..]);
+}
+
+#[test]
+fn a_server_that_comes_back_is_used_at_once_by_whoever_waits() {
+    let server = RawServer::new();
+    let mut reconnect = Reconnect::default();
+    reconnect.initial = Duration::from_millis(1);
+    reconnect.max = Duration::from_secs(3_600);
+    let client = client_of(&server.uri).reconnect(reconnect).connect_blocking().unwrap();
+    let address = address(&server);
+    let peer = server.accept();
+    drop(server);
+    drop(peer);
+    // Many attempts fail: the wait before the next could be minutes long.
+    let timeout = Duration::from_millis(1_500);
+    while wait(client.request(b"x").timeout(timeout)) != Err(CallError::TimedOut(timeout)) {}
+    let again = TcpListener::bind(address).unwrap();
+    let mut call = client.request(b"now");
+    assert!(poll_once(&mut call).is_pending());
+    let mut peer = patient(again.accept().unwrap().0);
+    let (_, number, _) = read_srmp(&mut peer);
+    peer.write_all(&srmp(0x81, number, b"yes")).unwrap();
+    assert_eq!(wait(call).unwrap(), &b"yes"[..]);
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use corewire::client::Reconnect;
 use corewire::runtime::ConnectionOptions;
-use corewire::{ConnectError, NetServer, ServerError};
+use corewire::{ConnectError, NetServer, ServerError, StandardCodec};
 
 use crate::common::*;
 
@@ -71,5 +71,52 @@ fn a_client_says_which_setting_cannot_work() {
         let result = builder.connect_blocking();
         let Err(ConnectError::Setting(error)) = result else { panic!("{expected}: {result:?}") };
         assert_eq!(error.what, expected);
+    }
+}
+
+#[test]
+fn the_longest_of_all_times_is_none() {
+    const MAX: Duration = Duration::MAX;
+    struct Patient;
+    impl corewire::Handler for Patient {
+        fn on_open(&mut self, session: &corewire::Session) {
+            session.set_timer(Some(MAX));
+        }
+        fn on_frame(&mut self, session: &corewire::Session, frame: corewire::Frame<'_>) {
+            session.reply(&frame, frame.payload()).unwrap();
+        }
+    }
+    for scheme in ["tcp", "udp", "kcp"] {
+        let mut options = ConnectionOptions::default();
+        (options.idle_timeout, options.close_timeout) = (Some(MAX), MAX);
+        let server = NetServer::bind(format!("{scheme}://127.0.0.1:0"))
+            .codec(StandardCodec::default)
+            .handler(|| Patient)
+            .workers(1)
+            .connection_options(options.clone())
+            .datagram_idle_timeout(Some(MAX))
+            .stats_line(MAX, |_| {})
+            .shutdown_deadline(MAX)
+            .start()
+            .unwrap();
+        let client = client_of(server.uri())
+            .connect_timeout(MAX)
+            .request_timeout(MAX)
+            .reconnect(corewire::client::Reconnect::between(MAX, MAX))
+            .connection_options(options)
+            .connect_blocking()
+            .unwrap();
+        assert_eq!(wait(client.request(b"1")).unwrap(), "1");
+        assert_eq!(wait(client.request(b"2").timeout(MAX)).unwrap(), "2");
+        assert_eq!(wait(client.request_with_retries(b"3", MAX, 3)).unwrap(), "3");
+        // A call that must wait for its number, with a deadline of its own.
+        let mut calls: Vec<_> = (0..300).map(|_| client.request(b"4").timeout(MAX)).collect();
+        for call in &mut calls {
+            let _ = poll_once(call);
+        }
+        drop(calls);
+        client.close();
+        let report = server.shutdown(MAX);
+        assert_eq!(report.cut, 0, "{scheme}: {report}");
     }
 }

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use corewire::NetUri;
+use corewire::client::Connector;
 use corewire_discovery::Endpoint;
 
 use super::Discovered;
 use crate::client::local::LocalChannel;
-use crate::client::settings::Server;
 
 /// An endpoint that calls can go to.
 pub(in crate::client) struct Member {
@@ -30,7 +30,7 @@ impl Member {
             tracing::warn!(service = %of.service, %instance, %error, "endpoint left out");
         });
         let mut settings = of.settings.clone();
-        settings.servers = vec![Server { uri: uri.ok()?, kcp: settings.kcp.clone() }];
+        settings.servers = vec![Connector::new(uri.ok()?, settings.connect.clone())];
         let local = LocalChannel::member(settings, of.home.clone(), of.group, of.channel.clone());
         Some(Self { id, instance, address, local, has_failed: Cell::new(false) })
     }
