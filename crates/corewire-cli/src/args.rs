@@ -1,8 +1,8 @@
 //! The command line: its commands, and what they share. The options of a command are in its own file.
 
+mod baseline;
 mod bench;
 mod call;
-mod limit;
 mod load;
 mod serve;
 
@@ -12,9 +12,9 @@ use crate::lists::{Cpus, count, cpus, receive_buffer};
 use crate::proxy::ProxyKind;
 use crate::registry::RegistryCommand;
 
+pub(crate) use baseline::{BaselineLoadArgs, BaselineLoadKind, BaselineServeArgs};
 pub(crate) use bench::{BenchArgs, BenchKind};
 pub(crate) use call::CallArgs;
-pub(crate) use limit::{LimitLoadArgs, LimitLoadKind, LimitServeArgs};
 pub(crate) use load::{LoadArgs, LoadKind};
 pub(crate) use serve::{CodecKind, ServeArgs, ServeKind};
 
@@ -40,7 +40,7 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Call a method of an RPC server; messages go as they are given, responses to standard output, one a line
     Call(CallArgs),
-    /// Start a server process and a load process on different cores and measure them beside the limit
+    /// Start a server process and a load process on different cores and measure them beside the baseline
     Bench(BenchArgs),
     /// Serve a registry of services, or look into one and change it
     #[command(subcommand)]
@@ -48,12 +48,12 @@ pub(crate) enum Command {
     /// Pass traffic on over a path that loses and delays it, until SIGINT or SIGTERM
     #[command(subcommand)]
     Proxy(ProxyKind),
-    /// The server side of the limit
+    /// The server side of the baseline
     #[command(hide = true)]
-    LimitServe(LimitServeArgs),
-    /// The load side of the limit
+    BaselineServe(BaselineServeArgs),
+    /// The load side of the baseline
     #[command(hide = true)]
-    LimitLoad(LimitLoadArgs),
+    BaselineLoad(BaselineLoadArgs),
 }
 
 /// Which of the kernel's interfaces moves the bytes.
@@ -156,7 +156,21 @@ mod tests {
         let Some(Command::Bench(args)) = cli.command else { panic!("not a benchmark") };
         assert_eq!(args.connections.unwrap().0, [1, 64]);
         assert_eq!(args.size.unwrap().0, [32, 65_536]);
-        assert_eq!(args.window, None);
+        assert_eq!(args.depth, None);
+    }
+
+    #[test]
+    fn former_names_are_still_understood() {
+        for name in ["--depth", "--window", "--pipeline"] {
+            let bench = Cli::try_parse_from(["corewire", "bench", "standard", name, "1,255"]).unwrap();
+            let Some(Command::Bench(args)) = bench.command else { panic!("not a benchmark") };
+            assert_eq!((args.kind, args.depth.unwrap().0), (BenchKind::Srmp, vec![1, 255]), "{name}");
+            let load = Cli::try_parse_from(["corewire", "load", "standard", name, "7"]).unwrap();
+            let Some(Command::Load(args)) = load.command else { panic!("not a load") };
+            assert_eq!((args.kind, args.depth), (LoadKind::Srmp, 7), "{name}");
+        }
+        let serve = Cli::try_parse_from(["corewire", "serve", "echo", "--codec", "standard"]).unwrap();
+        assert!(matches!(serve.command, Some(Command::Serve(args)) if args.codec == CodecKind::Srmp));
     }
 
     #[test]
@@ -168,7 +182,7 @@ mod tests {
     #[test]
     fn wrong_values_are_usage_errors() {
         for bad in [
-            ["corewire", "load", "echo", "--window", "0"],
+            ["corewire", "load", "echo", "--depth", "0"],
             ["corewire", "bench", "echo", "--connections", "1,x"],
             ["corewire", "serve", "echo", "--codec", "morse"],
             ["corewire", "serve", "echo", "--driver", "magic"],

@@ -2,7 +2,7 @@
 //!
 //! With `--control` a process answers each line of its standard input: `snapshot` with one JSON object on one
 //! line, `driver` with the driver's name; `stop` and the end of the input make it stop. A load process
-//! also takes `start` and `measure` (see [`crate::conduct`]).
+//! also takes `start` and `measure` (see [`crate::run_control`]).
 
 use std::io::{self, BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub(crate) struct Snapshot {
     pub(crate) messages: u64,
     /// Calls of an open load that were sent late.
     pub(crate) late: u64,
-    /// Faults seen.
+    /// Errors seen.
     pub(crate) errors: u64,
     /// Connections open now.
     pub(crate) sessions: u64,

@@ -2,23 +2,23 @@
 #![deny(unsafe_code)]
 
 mod args;
+#[cfg_attr(not(target_os = "linux"), path = "baseline_elsewhere.rs")]
+mod baseline;
 mod bench;
 mod call;
-mod conduct;
 mod control;
 mod discovery;
+mod exchange;
 mod failure;
 mod heap;
 mod kcp;
-#[cfg_attr(not(target_os = "linux"), path = "limit_elsewhere.rs")]
-mod limit;
 mod lists;
 mod load;
-mod moves;
 mod pattern;
 mod percentiles;
 mod proxy;
 mod registry;
+mod run_control;
 mod serve;
 mod system;
 mod trend;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{BenchArgs, BenchKind, Cli, Command, LimitLoadKind};
+use args::{BaselineLoadKind, BenchArgs, BenchKind, Cli, Command};
 use failure::Failure;
 
 #[global_allocator]
@@ -62,17 +62,17 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
         Some(Command::Serve(args)) => serve::serve(&args).map(|()| true),
         Some(Command::Load(args)) => load::load(&args),
         Some(Command::Call(args)) => call::call(&args).map(|()| true),
-        Some(Command::LimitServe(args)) if args.kind.is_udp() => udp::limit_serve(&args).map(|()| true),
-        Some(Command::LimitLoad(args))
-            if matches!(args.kind, LimitLoadKind::Udp | LimitLoadKind::UdpSend) =>
+        Some(Command::BaselineServe(args)) if args.kind.is_udp() => udp::baseline_serve(&args).map(|()| true),
+        Some(Command::BaselineLoad(args))
+            if matches!(args.kind, BaselineLoadKind::Udp | BaselineLoadKind::UdpSend) =>
         {
             system::check_fd_limit(args.connections)?;
-            conduct::by_control(udp::limit_crew(&args)?).map(|()| true)
+            run_control::by_control(udp::baseline_workers(&args)?).map(|()| true)
         }
-        Some(Command::LimitServe(args)) => limit::serve(&args).map(|()| true),
-        Some(Command::LimitLoad(args)) => {
+        Some(Command::BaselineServe(args)) => baseline::serve(&args).map(|()| true),
+        Some(Command::BaselineLoad(args)) => {
             system::check_fd_limit(args.connections)?;
-            conduct::by_control(limit::crew(&args)?).map(|()| true)
+            run_control::by_control(baseline::workers(&args)?).map(|()| true)
         }
     }
 }

@@ -4,7 +4,7 @@
 const INDEX_BYTES: usize = 8;
 /// Of how many messages of a connection one is timed and checked, unless each one is.
 pub(crate) const SAMPLE_EVERY: u64 = 64;
-/// Messages up to this size are all checked at window 1; larger ones are sampled.
+/// Messages up to this size are all checked at depth 1; larger ones are sampled.
 const CHECK_ALL_MAX: usize = 4096;
 
 /// The memory that messages made beforehand may take: half of a usual level-one cache.
@@ -31,8 +31,8 @@ impl Pattern {
     }
 
     /// Messages for connections with this many in flight, made beforehand if they are small enough.
-    pub(crate) fn for_window(size: usize, window: usize) -> Self {
-        let count = (window + 1).next_power_of_two();
+    pub(crate) fn for_depth(size: usize, depth: usize) -> Self {
+        let count = (depth + 1).next_power_of_two();
         if count.saturating_mul(size) > TABLE_MAX {
             return Self::new(size);
         }
@@ -68,7 +68,7 @@ impl Pattern {
 
 /// Which messages of a connection are timed, and since when the one under way is.
 ///
-/// At window 1 each message is timed. At larger windows one in 64 is, so that reading the clock does not become
+/// At depth 1 each message is timed. At larger depths one in 64 is, so that reading the clock does not become
 /// the work that is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probe {
@@ -78,8 +78,8 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn new(window: usize) -> Self {
-        Self { every: if window == 1 { 1 } else { SAMPLE_EVERY }, timed: None, next: 0 }
+    pub(crate) fn new(depth: usize) -> Self {
+        Self { every: if depth == 1 { 1 } else { SAMPLE_EVERY }, timed: None, next: 0 }
     }
 
     /// Whether messages `first..end`, about to be sent, hold the one to time next; if so it is timed from `now`.
@@ -105,8 +105,8 @@ impl Probe {
 
 /// Whether the message with this index has its content checked.
 #[inline]
-pub(crate) fn is_checked(index: u64, window: usize, size: usize) -> bool {
-    (window == 1 && size <= CHECK_ALL_MAX) || index.is_multiple_of(SAMPLE_EVERY)
+pub(crate) fn is_checked(index: u64, depth: usize, size: usize) -> bool {
+    (depth == 1 && size <= CHECK_ALL_MAX) || index.is_multiple_of(SAMPLE_EVERY)
 }
 
 #[cfg(test)]
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn messages_made_beforehand_differ_from_all_that_are_in_flight_with_them() {
-        for (size, window) in [(1, 1), (32, 64), (32, 255), (2, 300)] {
-            let mut pattern = Pattern::for_window(size, window);
+        for (size, depth) in [(1, 1), (32, 64), (32, 255), (2, 300)] {
+            let mut pattern = Pattern::for_depth(size, depth);
             for index in 0..1000 {
                 let message = pattern.message(index).to_vec();
                 assert!(pattern.matches(index, 0, &message));
-                let distinct = if size == 1 { window.min(255) } else { window };
+                let distinct = if size == 1 { depth.min(255) } else { depth };
                 for other in 1..=distinct as u64 {
                     assert!(!pattern.matches(index + other, 0, &message), "size {size}, {index} + {other}");
                 }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn at_window_one_each_message_is_timed() {
+    fn at_depth_one_each_message_is_timed() {
         let mut probe = Probe::new(1);
         for index in 0..5 {
             probe.sending(index, index + 1, || 100);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_larger_window_one_in_64_is_timed() {
+    fn at_a_larger_depth_one_in_64_is_timed() {
         let mut probe = Probe::new(8);
         let mut timed = 0;
         for index in 0..640 {

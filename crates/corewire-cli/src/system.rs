@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_connections_than_descriptors_is_refused_with_the_limit_named() {
+    fn more_connections_than_descriptors_is_refused_with_the_baseline_named() {
         let refusal = check_fd_limit(usize::MAX / 2).unwrap_err().to_string();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         assert!(refusal.contains(&limit.to_string()), "{refusal}");

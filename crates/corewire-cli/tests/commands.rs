@@ -79,10 +79,10 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn echoed_packets_are_counted_to_the_last() {
-    let load = ["echo", "--connections", "3", "--window", "7", "--packets", "5000"];
+    let load = ["echo", "--connections", "3", "--depth", "7", "--packets", "5000"];
     let row = row("echo", &["echo"], &load);
     assert_eq!(
-        (&row["workload"], &row["connections"], &row["window"]),
+        (&row["workload"], &row["connections"], &row["depth"]),
         (&"echo".into(), &3.into(), &7.into())
     );
     assert!(row["p50_us"].as_f64().unwrap() > 0.0);
@@ -94,12 +94,12 @@ fn packets_larger_than_any_buffer_come_back_whole() {
 }
 
 #[test]
-fn calls_are_matched_one_at_a_time_and_in_a_window() {
-    for codec in ["standard", "length-field"] {
-        for window in ["1", "100"] {
-            let load = [codec, "--connections", "3", "--window", window, "--packets", "5000"];
-            let row = row(&format!("{codec}-{window}"), &["echo", "--codec", codec], &load);
-            let kind = if window == "1" { "single" } else { "window" };
+fn calls_are_matched_one_at_a_time_and_pipelined() {
+    for codec in ["srmp", "length-field"] {
+        for depth in ["1", "100"] {
+            let load = [codec, "--connections", "3", "--depth", depth, "--packets", "5000"];
+            let row = row(&format!("{codec}-{depth}"), &["echo", "--codec", codec], &load);
+            let kind = if depth == "1" { "single" } else { "pipelined" };
             assert_eq!(row["workload"], format!("{codec}/{kind}"));
         }
     }
@@ -107,19 +107,19 @@ fn calls_are_matched_one_at_a_time_and_in_a_window() {
 
 #[test]
 fn more_calls_than_sequence_numbers_wait_their_turn() {
-    let load = ["standard", "--connections", "1", "--window", "600", "--packets", "5000"];
-    row("standard-600", &["echo", "--codec", "standard"], &load);
+    let load = ["srmp", "--connections", "1", "--depth", "600", "--packets", "5000"];
+    row("standard-600", &["echo", "--codec", "srmp"], &load);
 }
 
 #[test]
 fn large_calls_use_the_long_header() {
-    let load = ["standard", "--connections", "2", "--window", "3", "--size", "100000", "--packets", "5000"];
-    row("standard-large", &["echo", "--codec", "standard"], &load);
+    let load = ["srmp", "--connections", "2", "--depth", "3", "--size", "100000", "--packets", "5000"];
+    row("standard-large", &["echo", "--codec", "srmp"], &load);
 }
 
 #[test]
 fn several_workers_share_the_connections() {
-    let load = ["echo", "--connections", "5", "--threads", "3", "--window", "2", "--packets", "5000"];
+    let load = ["echo", "--connections", "5", "--threads", "3", "--depth", "2", "--packets", "5000"];
     row("workers", &["echo"], &load);
 }
 
@@ -180,7 +180,7 @@ fn datagrams_that_a_proxy_loses_are_counted_as_lost() {
         &proxy.uri,
         "--clients",
         "10",
-        "--window",
+        "--depth",
         "8",
         "--messages",
         "20",
@@ -216,12 +216,12 @@ fn what_is_due_while_the_server_stalls_is_late_and_tells_how_long_it_took() {
     });
     let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stall.json");
     let arguments =
-        ["--connections", "1", "--window", "4", "--rate", "1k", "--packets", "300", "--target", &uri];
-    let output = load(&[&["standard", "--json", json.to_str().unwrap()], &arguments[..]].concat());
+        ["--connections", "1", "--depth", "4", "--rate", "1k", "--packets", "300", "--target", &uri];
+    let output = load(&[&["srmp", "--json", json.to_str().unwrap()], &arguments[..]].concat());
     server.join().unwrap();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     let rows: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    // Of some 200 calls that are due meanwhile, the window takes 4; a closed load would have seen 4 slow calls.
+    // Of some 200 calls that are due meanwhile, the depth takes 4; a closed load would have seen 4 slow calls.
     assert!(rows[0]["open"]["late"].as_u64().unwrap() > 150, "{rows}");
     assert!(rows[0]["p90_us"].as_f64().unwrap() > 100_000.0, "{rows}");
     assert!(rows[0]["max_us"].as_f64().unwrap() > 190_000.0, "{rows}");
@@ -302,12 +302,12 @@ fn more_connections_than_descriptors_is_said_beforehand() {
 
 #[test]
 fn a_wrong_command_line_is_exit_code_2() {
-    assert_eq!(load(&["echo", "--window", "0"]).status.code(), Some(2));
+    assert_eq!(load(&["echo", "--depth", "0"]).status.code(), Some(2));
 }
 
 #[test]
 fn a_codec_where_there_is_none_is_refused() {
-    let output = Command::new(COREWIRE).args(["serve", "rpc", "--codec", "standard"]).output().unwrap();
+    let output = Command::new(COREWIRE).args(["serve", "rpc", "--codec", "srmp"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("leave --codec out"), "{}", text(&output.stderr));
 }

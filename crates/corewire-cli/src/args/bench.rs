@@ -19,7 +19,8 @@ pub(crate) enum BenchKind {
     /// Raw packets echoed
     Echo,
     /// SRMP requests and matched replies
-    Standard,
+    #[value(alias = "standard")]
+    Srmp,
     /// Length-field requests and replies matched in order
     LengthField,
     /// RPC calls in the four modes; --size is the payload
@@ -46,7 +47,7 @@ pub(crate) enum BenchDriver {
     Uring,
     /// Readiness (epoll)
     Epoll,
-    /// `io_uring` and epoll in turn, against the same runs of the limit
+    /// `io_uring` and epoll in turn, against the same runs of the baseline
     Both,
 }
 
@@ -62,24 +63,24 @@ impl BenchDriver {
     }
 }
 
-/// Where `--baseline` takes figures from.
+/// Where `--reference` takes figures from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Baseline {
+pub(crate) enum Reference {
     /// The performance reports 000 to 004
     Report,
 }
 
 /// Options of `corewire bench`.
 ///
-/// A row is measured --repeats times in turn with the limit (limit, ours, limit, ours, …): one server process and
-/// one load process, bound to different cores where there are two, the same cores for the limit and for ours. The
-/// limit is a bare epoll loop that moves the same bytes with no framing and no work per message.
+/// A row is measured --repeats times in turn with the baseline (baseline, ours, baseline, ours, …): one server process and
+/// one load process, bound to different cores where there are two, the same cores for the baseline and for ours. The
+/// baseline is a bare epoll loop that moves the same bytes with no framing and no work per message.
 ///
-/// Figures are medians. `msg/s` counts messages completed (echo, standard, length-field), arrived (receive) or
+/// Figures are medians. `msg/s` counts messages completed (echo, srmp, length-field), arrived (receive) or
 /// handed to the kernel (send). `Mbit/s` is headers and payload in one direction. `srv ns` is CPU
 /// time of the whole process per message; `heap B` is the heap bytes that both processes asked for per message.
-/// Latencies are in µs; at window 1 each message is timed, at larger windows one in 64 of a connection, so that the
-/// clock does not become the work. `share` is the median of the ratios of neighbouring runs to the limit.
+/// Latencies are in µs; at depth 1 each message is timed, at larger depths one in 64 of a connection, so that the
+/// clock does not become the work. `share` is the median of the ratios of neighbouring runs to the baseline.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchArgs {
     /// The workload
@@ -88,8 +89,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "LIST", value_parser = counts)]
     pub(crate) connections: Option<Counts>,
     /// Messages in flight per connection [default: the rows of the workload]
-    #[arg(long, value_name = "LIST", value_parser = counts, visible_alias = "windows")]
-    pub(crate) window: Option<Counts>,
+    #[arg(long, value_name = "LIST", value_parser = counts, visible_aliases = ["window", "pipeline"], alias = "depths", alias = "windows")]
+    pub(crate) depth: Option<Counts>,
     /// Bytes of a message on the wire, header included [default: the rows of the workload]
     #[arg(long, value_name = "LIST", value_parser = counts, visible_alias = "sizes")]
     pub(crate) size: Option<Counts>,
@@ -97,7 +98,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "LIST", value_parser = counts)]
     pub(crate) batch: Option<Counts>,
     /// Send so many messages a second over all connections, and measure latencies from the time at which each was to be
-    /// sent; the limit goes as fast as it can (rpc, standard, length-field) [default: as fast as replies come]
+    /// sent; the baseline goes as fast as it can (rpc, srmp, length-field) [default: as fast as replies come]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<u64>,
     /// The driver or drivers
@@ -125,11 +126,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "CORE")]
     pub(crate) load_cpu: Option<usize>,
     /// Measure the parameter sets of report 003, and print its figures beside ours (rpc, stream)
-    #[arg(long, conflicts_with_all = ["connections", "window", "size", "batch"])]
+    #[arg(long, conflicts_with_all = ["connections", "depth", "size", "batch"])]
     pub(crate) report: bool,
     /// Also print the figures of the performance reports beside ours
-    #[arg(long, value_name = "SOURCE")]
-    pub(crate) baseline: Option<Baseline>,
+    #[arg(long, value_name = "SOURCE", visible_alias = "baseline")]
+    pub(crate) reference: Option<Reference>,
     #[command(flatten)]
     pub(crate) discovery: DiscoveryArgs,
     /// Also write all rows as one JSON array
@@ -143,7 +144,7 @@ impl BenchArgs {
         Self {
             kind: BenchKind::All,
             connections: None,
-            window: None,
+            depth: None,
             size: None,
             batch: None,
             rate: None,
@@ -156,7 +157,7 @@ impl BenchArgs {
             server_cpu: None,
             load_cpu: None,
             report: false,
-            baseline: None,
+            reference: None,
             discovery: DiscoveryArgs::default(),
             json: None,
         }

@@ -17,7 +17,8 @@ pub(crate) enum LoadKind {
     /// Raw packets, sent again when they come back
     Echo,
     /// SRMP requests, matched by sequence
-    Standard,
+    #[value(alias = "standard")]
+    Srmp,
     /// Length-field requests, matched in order
     LengthField,
     /// Datagrams, sent again when they come back; what does not come back is counted as lost
@@ -26,7 +27,7 @@ pub(crate) enum LoadKind {
     UdpSend,
     /// RPC calls of `BenchEchoService/echo`; --size is the payload
     Rpc,
-    /// Streams of frames on `StreamBenchService/echo`; --size is the payload of a frame, --window frames are on their way
+    /// Streams of frames on `StreamBenchService/echo`; --size is the payload of a frame, --depth frames are in flight
     Stream,
 }
 
@@ -48,7 +49,7 @@ pub(crate) struct LoadArgs {
     /// Connections
     #[arg(long, value_name = "N", default_value = "64", value_parser = count, visible_alias = "clients")]
     pub(crate) connections: usize,
-    /// Messages in flight per connection (echo, standard, length-field, rpc; of a stream its frames); with --rate calls
+    /// Messages in flight per connection (echo, srmp, length-field, rpc; of a stream its frames); with --rate calls
     /// that are due wait for their place among them [default: 1, with --rate 256]
     #[arg(
         long,
@@ -56,10 +57,10 @@ pub(crate) struct LoadArgs {
         default_value = "1",
         default_value_if("rate", ArgPredicate::IsPresent, "256")
     )]
-    #[arg(hide_default_value = true, value_parser = count)]
-    pub(crate) window: usize,
+    #[arg(hide_default_value = true, value_parser = count, visible_aliases = ["window", "pipeline"])]
+    pub(crate) depth: usize,
     /// Send so many messages a second over all connections, whenever replies come, and measure latencies from the time at
-    /// which each was to be sent (rpc, standard, length-field) [default: as fast as replies come]
+    /// which each was to be sent (rpc, srmp, length-field) [default: as fast as replies come]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<u64>,
     /// Bytes of a message on the wire, header included, such as 32 or 64K
@@ -89,7 +90,7 @@ pub(crate) struct LoadArgs {
     /// Frames of a stream (stream)
     #[arg(long, value_name = "N", default_value = "16", value_parser = count)]
     pub(crate) frames: usize,
-    /// Streams at a time on each connection, each with a window of its own (stream)
+    /// Streams at a time on each connection, --depth frames of each in flight (stream)
     #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
     pub(crate) streams: usize,
     /// The version of the RPC protocol: 1 (galay-rpc) or 2 (rpc, stream)

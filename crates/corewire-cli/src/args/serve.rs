@@ -42,7 +42,8 @@ pub(crate) enum CodecKind {
     /// Not at all: bytes as they come
     None,
     /// SRMP, the 4-byte header with a sequence number
-    Standard,
+    #[value(alias = "standard")]
+    Srmp,
     /// A 2-byte little-endian length before each payload
     LengthField,
 }

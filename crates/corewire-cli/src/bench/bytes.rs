@@ -1,4 +1,4 @@
-//! Whether the bytes that were sent have arrived, and were those that the limit moves.
+//! Whether the bytes that were sent have arrived, and were those that the baseline moves.
 
 use super::plan::Cell;
 use super::stats::per;
@@ -18,50 +18,52 @@ pub(super) struct Ends {
     pub(super) last: Snapshot,
 }
 
-/// Messages that one side sent and the other never saw, or that were not the bytes that the limit moves.
+/// Messages that one side sent and the other never saw, or that were not the bytes that the baseline moves.
 pub(super) fn discrepancy(cell: &Cell, load: &Snapshot, ends: &Ends) -> (u64, Option<String>) {
     let server = &ends.last;
     let messages = |bytes: u64| (bytes as f64 / cell.wire_size()).ceil() as u64;
-    let there = load.sent_bytes.abs_diff(server.recv_bytes);
-    if there > 0 {
+    let missing = load.sent_bytes.abs_diff(server.recv_bytes);
+    if missing > 0 {
         let story =
             format!("the load sent {} bytes and the server received {}", load.sent_bytes, server.recv_bytes);
-        return (messages(there), Some(story));
+        return (messages(missing), Some(story));
     }
     if !cell.workload.is_echoed() {
         return (0, None);
     }
     // What is echoed is as long as what was sent; a response is not.
     let sent_back = if cell.workload.is_rpc() { server.sent_bytes } else { load.sent_bytes };
-    let back = sent_back.abs_diff(load.recv_bytes);
-    if back > 0 {
+    let missing = sent_back.abs_diff(load.recv_bytes);
+    if missing > 0 {
         let story = format!("{sent_back} bytes were sent back and the load received {}", load.recv_bytes);
-        return (messages(back), Some(story));
+        return (messages(missing), Some(story));
     }
-    match unlike_the_limit(cell, load, &ends.ready) {
+    match unlike_the_baseline(cell, load, &ends.ready) {
         Some(story) => (1, Some(story)),
         None => (0, None),
     }
 }
 
-/// The story of a load whose messages were not the bytes that the limit moves for them.
-fn unlike_the_limit(cell: &Cell, load: &Snapshot, ready: &Snapshot) -> Option<String> {
+/// The story of a load whose messages were not the bytes that the baseline moves for them.
+fn unlike_the_baseline(cell: &Cell, load: &Snapshot, ready: &Snapshot) -> Option<String> {
     let messages = load.messages.saturating_sub(ready.messages) as f64;
-    let there = load.sent_bytes.saturating_sub(ready.sent_bytes) as f64;
-    let back = load.recv_bytes.saturating_sub(ready.recv_bytes) as f64;
-    let (limit_there, limit_back) = cell.moves().per_message();
-    let is_like = |ours: f64, limit: f64| {
-        let around = AROUND_CONNECTION_MAX * cell.connections as f64 + AROUND_MESSAGES_MAX * limit * messages;
-        (ours - limit * messages).abs() <= around
+    let request = load.sent_bytes.saturating_sub(ready.sent_bytes) as f64;
+    let response = load.recv_bytes.saturating_sub(ready.recv_bytes) as f64;
+    let (baseline_request, baseline_response) = cell.exchange().per_message();
+    let is_like = |ours: f64, baseline: f64| {
+        let around =
+            AROUND_CONNECTION_MAX * cell.connections as f64 + AROUND_MESSAGES_MAX * baseline * messages;
+        (ours - baseline * messages).abs() <= around
     };
-    if !cell.workload.is_rpc() || (messages > 0.0 && is_like(there, limit_there) && is_like(back, limit_back))
+    if !cell.workload.is_rpc()
+        || (messages > 0.0 && is_like(request, baseline_request) && is_like(response, baseline_response))
     {
         return None;
     }
-    let (there, back) = (per(there, messages), per(back, messages));
+    let (request, response) = (per(request, messages), per(response, messages));
     Some(format!(
-        "a message took {there:.1} bytes there and {back:.1} back, where the limit moves {limit_there:.1} and \
-         {limit_back:.1}"
+        "a message took {request:.1} request bytes and {response:.1} response bytes, where the baseline moves {baseline_request:.1} and \
+         {baseline_response:.1}"
     ))
 }
 
@@ -71,7 +73,7 @@ mod tests {
     use crate::args::CallMode;
     use crate::bench::plan::Workload;
 
-    const ECHO: Cell = Cell { workload: Workload::Echo, connections: 4, window: 1, size: 32, batch: 1 };
+    const ECHO: Cell = Cell { workload: Workload::Echo, connections: 4, depth: 1, size: 32, batch: 1 };
 
     fn ends(recv_bytes: u64, sent_bytes: u64) -> Ends {
         Ends { ready: Snapshot::default(), last: Snapshot { recv_bytes, sent_bytes, ..Snapshot::default() } }
@@ -89,7 +91,7 @@ mod tests {
     }
 
     const CALLS: Cell =
-        Cell { workload: Workload::Rpc(CallMode::Unary, 1), connections: 4, window: 1, size: 47, batch: 1 };
+        Cell { workload: Workload::Rpc(CallMode::Unary, 1), connections: 4, depth: 1, size: 47, batch: 1 };
 
     #[test]
     fn calls_are_compared_in_both_directions() {
@@ -101,11 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_not_what_the_limit_moves_are_an_error() {
+    fn calls_that_are_not_what_the_baseline_moves_are_an_error() {
         let more = load(1000, 87_000, 87_000);
         let (errors, story) = discrepancy(&CALLS, &more, &ends(87_000, 87_000));
         let story = story.unwrap();
-        assert!(errors == 1 && story.contains("87.0 bytes there and 87.0 back"), "{story}");
+        assert!(errors == 1 && story.contains("87.0 request bytes and 87.0 response bytes"), "{story}");
         // What was sent before the load began is not a message of it.
         let mut begun = ends(91_000, 69_000);
         begun.ready = load(0, 4_000, 4_000);

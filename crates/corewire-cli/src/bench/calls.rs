@@ -16,7 +16,7 @@ pub(crate) fn latencies(rows: &[Row]) -> String {
         "latency, µs",
         "driver",
         "conns",
-        "win",
+        "depth",
         "size",
         "avg",
         "p50",
@@ -57,7 +57,7 @@ pub(crate) fn report(rows: &[Row]) -> String {
         "report 003",
         "driver",
         "conns",
-        "win",
+        "depth",
         "size",
         "msg/s",
         "report's",
@@ -94,8 +94,8 @@ pub(crate) fn ratios(rows: &[Row]) -> String {
         else {
             continue;
         };
-        // Shares of the limit where there are some: it was measured beside each of the two.
-        let ratio = match (row.share_of_limit, base.share_of_limit) {
+        // Shares of the baseline where there are some: it was measured beside each of the two.
+        let ratio = match (row.share_of_baseline, base.share_of_baseline) {
             (Some(share), Some(base_share)) => per(share, base_share),
             _ => per(row.msgs_per_s, base.msgs_per_s),
         };
@@ -119,13 +119,13 @@ fn base_of(workload: &str) -> Option<String> {
 
 fn is_alike(row: &Row, other: &Row, workload: &str) -> bool {
     row.workload == workload
-        && (&row.driver, row.connections, row.window, row.size)
-            == (&other.driver, other.connections, other.window, other.size)
+        && (&row.driver, row.connections, row.depth, row.size)
+            == (&other.driver, other.connections, other.depth, other.size)
 }
 
 /// What says which row it is.
 fn lead(row: &Row, name: String) -> Vec<String> {
-    vec![name, row.driver.clone(), row.connections.to_string(), row.window.to_string(), size(row.size)]
+    vec![name, row.driver.clone(), row.connections.to_string(), row.depth.to_string(), size(row.size)]
 }
 
 fn line(row: &Row, name: String, latency: &Percentiles) -> Line {
@@ -181,9 +181,9 @@ mod tests {
     }
 
     fn call(workload: &str, share: f64) -> Row {
-        let (driver, share_of_limit) = ("uring".into(), Some(share));
+        let (driver, share_of_baseline) = ("uring".into(), Some(share));
         let workload = workload.into();
-        Row { workload, driver, connections: 200, window: 4, size: 47, share_of_limit, ..Row::default() }
+        Row { workload, driver, connections: 200, depth: 4, size: 47, share_of_baseline, ..Row::default() }
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn the_report_counts_payload_in_both_directions() {
         let mut row = call("rpc/unary", 0.5);
-        (row.connections, row.window, row.size, row.msgs_per_s) = (100, 1, 256, 183_338.0);
+        (row.connections, row.depth, row.size, row.msgs_per_s) = (100, 1, 256, 183_338.0);
         let text = report(&[row.with_report()]);
         // Both rates are the report's, which gives 89.52 MiB/s and a P99 of 1,824 µs.
         assert!(text.contains("1.0x   89.5      89.5    -      1824"), "{text}");

@@ -33,11 +33,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts this same program with other arguments, and without the variables named.
-    pub(crate) fn start(
-        role: &'static str,
-        arguments: &[String],
-        without: &'static [&'static str],
-    ) -> Result<Self, Failure> {
+    pub(crate) fn start(role: &'static str, arguments: &[String], without: &[&str]) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::io("cannot find the path of this program"))?;
         let mut command = Command::new(program);
         for variable in without {

@@ -9,10 +9,10 @@ use super::child::Process;
 use super::plan::{Cell, FRAMES, Pace, STREAMS, Workload};
 use super::stats::per;
 use crate::args::{CallMode, Driver};
-use crate::conduct::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, LoadReport};
 use crate::control::Snapshot;
 use crate::failure::Failure;
 use crate::percentiles::Percentiles;
+use crate::run_control::{CONNECT_TIMEOUT, DRAIN_TIMEOUT, LoadReport};
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -41,7 +41,7 @@ pub(crate) struct Measured {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The bare loop.
-    Limit,
+    Baseline,
     /// The library.
     Ours(Driver),
 }
@@ -50,7 +50,7 @@ impl Side {
     /// A driver that was named is measured whatever the environment prefers.
     fn foreign_variables(self) -> &'static [&'static str] {
         match self {
-            Self::Limit | Self::Ours(Driver::Auto) => &[],
+            Self::Baseline | Self::Ours(Driver::Auto) => &[],
             Self::Ours(Driver::Uring | Driver::Epoll) => &[DriverKind::ENV],
         }
     }
@@ -227,8 +227,8 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
     let mut common = vec!["--listen", listen, "--control", "--cpus", &cpu];
     common.extend(cell.workload.is_plain().then_some("--no-offload"));
     match side {
-        Side::Limit => {
-            let mut arguments = with_moves(strings(&["limit-serve", kind], &common), cell);
+        Side::Baseline => {
+            let mut arguments = with_exchange(strings(&["baseline-serve", kind], &common), cell);
             if cell.workload.is_udp() {
                 arguments.extend(["--size".to_owned(), cell.size.to_string()]);
             }
@@ -239,7 +239,7 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
         }
         Side::Ours(driver) => {
             let codec = match cell.workload {
-                Workload::Standard => "standard",
+                Workload::Srmp => "srmp",
                 Workload::LengthField => "length-field",
                 _ => "none",
             };
@@ -254,17 +254,17 @@ fn server_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace) -> Vec<S
 }
 
 fn load_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace, uri: &str) -> Vec<String> {
-    let (connections, window) = (cell.connections.to_string(), cell.window.to_string());
+    let (connections, depth) = (cell.connections.to_string(), cell.depth.to_string());
     let in_flight = cell.in_flight().to_string();
-    let window = if side == Side::Limit { in_flight } else { window };
+    let depth = if side == Side::Baseline { in_flight } else { depth };
     let (size, batch, cpu) = (cell.size.to_string(), cell.batch.to_string(), cores.load.to_string());
     let mut common = vec![
         "--target",
         uri,
         "--connections",
         &connections,
-        "--window",
-        &window,
+        "--depth",
+        &depth,
         "--size",
         &size,
         "--cpus",
@@ -274,7 +274,7 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace, uri: &str)
     let kind = match cell.workload {
         Workload::Receive | Workload::Send => "receive",
         Workload::Echo => "echo",
-        Workload::Standard => "standard",
+        Workload::Srmp => "srmp",
         Workload::LengthField => "length-field",
         Workload::Udp | Workload::UdpPlain => "udp",
         Workload::UdpSend | Workload::UdpSendPlain => "udp-send",
@@ -282,13 +282,13 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace, uri: &str)
         Workload::Stream(_) | Workload::ManyStreams(_) => "stream",
     };
     match side {
-        Side::Limit => {
+        Side::Baseline => {
             let kind = match (cell.workload.is_udp(), cell.workload.is_echoed()) {
                 (true, _) => kind,
                 (false, true) => "echo",
                 (false, false) => "sink",
             };
-            with_moves(strings(&["limit-load", kind], &common), cell)
+            with_exchange(strings(&["baseline-load", kind], &common), cell)
         }
         Side::Ours(driver) => {
             let (mode, wire) = match cell.workload {
@@ -326,10 +326,10 @@ fn load_arguments(cell: &Cell, side: Side, cores: Cores, pace: &Pace, uri: &str)
     }
 }
 
-/// Tells the limit what is to move, where it does not simply echo.
-fn with_moves(mut arguments: Vec<String>, cell: &Cell) -> Vec<String> {
+/// Tells the baseline what is to move, where it does not simply echo.
+fn with_exchange(mut arguments: Vec<String>, cell: &Cell) -> Vec<String> {
     if cell.workload.is_rpc() {
-        arguments.extend(["--moves".to_owned(), cell.limit_moves().to_string()]);
+        arguments.extend(["--exchange".to_owned(), cell.baseline_exchange().to_string()]);
     }
     arguments
 }
@@ -342,7 +342,7 @@ fn strings(lead: &[&str], rest: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const ECHO: Cell = Cell { workload: Workload::Echo, connections: 4, window: 1, size: 32, batch: 1 };
+    const ECHO: Cell = Cell { workload: Workload::Echo, connections: 4, depth: 1, size: 32, batch: 1 };
 
     #[test]
     fn rates_and_costs_come_from_the_deltas_of_each_side() {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     const CALLS: Cell =
-        Cell { workload: Workload::Rpc(CallMode::Unary, 1), connections: 4, window: 1, size: 47, batch: 1 };
+        Cell { workload: Workload::Rpc(CallMode::Unary, 1), connections: 4, depth: 1, size: 47, batch: 1 };
 
     const PACE: Pace = Pace {
         warmup: Duration::ZERO,
@@ -390,20 +390,21 @@ mod tests {
         let cores = Cores { server: 0, load: 1 };
         let ours = server_arguments(&ECHO, Side::Ours(Driver::Auto), cores, &PACE).join(" ");
         assert!(ours.contains("--receive-buffer 65536"));
-        let limit = server_arguments(&ECHO, Side::Limit, cores, &PACE).join(" ");
-        assert!(!limit.contains("--receive-buffer"));
+        let baseline = server_arguments(&ECHO, Side::Baseline, cores, &PACE).join(" ");
+        assert!(!baseline.contains("--receive-buffer"));
     }
 
     #[test]
-    fn the_limit_moves_what_calls_move() {
+    fn the_baseline_moves_what_calls_move() {
         let cores = Cores { server: 0, load: 1 };
         let streams = Cell { workload: Workload::Stream(2), size: 128, ..CALLS };
-        for (cell, moves) in [(CALLS, "--moves 87:65"), (streams, "--moves 42:16,16x144:144,16:16")] {
-            let server = server_arguments(&cell, Side::Limit, cores, &PACE).join(" ");
-            let load = load_arguments(&cell, Side::Limit, cores, &PACE, "tcp://127.0.0.1:1").join(" ");
-            assert!(server.ends_with(moves) && load.ends_with(moves), "{server} / {load}");
+        for (cell, exchange) in [(CALLS, "--exchange 87:65"), (streams, "--exchange 42:16,16x144:144,16:16")]
+        {
+            let server = server_arguments(&cell, Side::Baseline, cores, &PACE).join(" ");
+            let load = load_arguments(&cell, Side::Baseline, cores, &PACE, "tcp://127.0.0.1:1").join(" ");
+            assert!(server.ends_with(exchange) && load.ends_with(exchange), "{server} / {load}");
         }
-        assert!(!server_arguments(&ECHO, Side::Limit, cores, &PACE).join(" ").contains("--moves"));
+        assert!(!server_arguments(&ECHO, Side::Baseline, cores, &PACE).join(" ").contains("--exchange"));
     }
 
     #[test]
@@ -411,13 +412,13 @@ mod tests {
         let (cores, pace) = (Cores { server: 0, load: 1 }, Pace { rate: Some(5000), ..PACE });
         let arguments = |side| load_arguments(&CALLS, side, cores, &pace, "tcp://127.0.0.1:1").join(" ");
         assert!(arguments(Side::Ours(Driver::Auto)).ends_with("--rate 5000"));
-        assert!(!arguments(Side::Limit).contains("--rate"));
+        assert!(!arguments(Side::Baseline).contains("--rate"));
     }
 
     #[test]
-    fn the_limit_and_ours_are_bound_to_the_same_cores() {
+    fn the_baseline_and_ours_are_bound_to_the_same_cores() {
         let cores = Cores { server: 3, load: 5 };
-        for side in [Side::Limit, Side::Ours(Driver::Auto)] {
+        for side in [Side::Baseline, Side::Ours(Driver::Auto)] {
             let pace = Pace { receive_buffer: None, ..PACE };
             let server = server_arguments(&ECHO, side, cores, &pace).join(" ");
             let load = load_arguments(&ECHO, side, cores, &pace, "tcp://127.0.0.1:1").join(" ");

@@ -1,4 +1,4 @@
-//! `corewire bench`: the library's figures beside the limit's, from the same cores in the same run.
+//! `corewire bench`: the library's figures beside the baseline's, from the same cores in the same run.
 
 mod bytes;
 mod calls;
@@ -36,12 +36,13 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
     let cores = cores(args)?;
     let pace = plan::pace(args);
     if args.report && !matches!(args.kind, BenchKind::Rpc | BenchKind::Stream) {
-        return Err(Failure::Setting("--report is for rpc and stream; others have --baseline report".into()));
+        return Err(Failure::Setting(
+            "--report is for rpc and stream; others have --reference report".into(),
+        ));
     }
-    if args.rate.is_some()
-        && !matches!(args.kind, BenchKind::Rpc | BenchKind::Standard | BenchKind::LengthField)
+    if args.rate.is_some() && !matches!(args.kind, BenchKind::Rpc | BenchKind::Srmp | BenchKind::LengthField)
     {
-        return Err(Failure::Setting("--rate is for rpc, standard and length-field".into()));
+        return Err(Failure::Setting("--rate is for rpc, srmp and length-field".into()));
     }
     let mut steps = plan::steps(args, other_driver());
     leave_out_what_does_not_fit(args, &mut steps)?;
@@ -94,13 +95,13 @@ fn run_all(steps: &[Step], cores: Cores, pace: &Pace, runs: usize) -> Vec<Row> {
 
 /// Prints and writes the rows; whether all of them are free of errors.
 fn present(args: &BenchArgs, mut rows: Vec<Row>) -> Result<bool, Failure> {
-    let is_beside_reports = args.baseline.is_some() || args.report;
+    let is_beside_reports = args.reference.is_some() || args.report;
     if is_beside_reports {
         rows = rows.into_iter().map(Row::with_report).collect();
     }
     print!("{}", table::results(&rows));
     println!(
-        "\nns and heap bytes are per message, p50 to p99.9 in µs; share is of the limit, the median of paired runs"
+        "\nns and heap bytes are per message, p50 to p99.9 in µs; share is of the baseline, the median of paired runs"
     );
     let mut more = vec![calls::latencies(&rows), calls::ratios(&rows)];
     if is_beside_reports {
@@ -130,15 +131,15 @@ pub(crate) fn write_rows(path: &Path, rows: &[impl serde::Serialize]) -> Result<
     std::fs::write(path, text).map_err(Failure::io(format!("cannot write {}", path.display())))
 }
 
-/// The repeats of one cell: the limit, then each driver, and again.
+/// The repeats of one cell: the baseline, then each driver, and again.
 fn run(step: &Step, cores: Cores, pace: &Pace, bar: &ProgressBar) -> Result<Vec<Row>, Failure> {
-    let mut limits = Vec::new();
+    let mut baselines = Vec::new();
     let mut ours = vec![Vec::new(); step.drivers.len()];
     let cell = &step.cell;
-    let title = format!("{} C={} window {} size {}", cell.name(), cell.connections, cell.window, cell.size);
+    let title = format!("{} C={} depth {} size {}", cell.name(), cell.connections, cell.depth, cell.size);
     for _ in 0..pace.repeats {
         bar.set_message(title.clone());
-        limits.push(measure(cell, Side::Limit, cores, pace, &mut |_| ())?);
+        baselines.push(measure(cell, Side::Baseline, cores, pace, &mut |_| ())?);
         bar.inc(1);
         for (ours, &driver) in ours.iter_mut().zip(&step.drivers) {
             let mut trend = Trend::default();
@@ -151,7 +152,7 @@ fn run(step: &Step, cores: Cores, pace: &Pace, bar: &ProgressBar) -> Result<Vec<
             leave(bar, &trend);
         }
     }
-    Ok(ours.iter().map(|ours| Row::new(cell, pace, ours, &limits)).collect())
+    Ok(ours.iter().map(|ours| Row::new(cell, pace, ours, &baselines)).collect())
 }
 
 /// The news of a second: beside the bar, or as a line where there is no terminal.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::args::{BenchArgs, BenchKind, CallMode, Driver};
+use crate::exchange::Exchange;
 use crate::load::{rpc_name, stream_name};
-use crate::moves::Moves;
 
 /// What moves in a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) enum Workload {
     /// Raw echo.
     Echo,
     /// SRMP requests.
-    Standard,
+    Srmp,
     /// Length-field requests.
     LengthField,
     /// Datagrams echoed.
@@ -84,7 +84,7 @@ const STREAM: [Workload; 4] =
 pub(crate) struct Cell {
     pub(crate) workload: Workload,
     pub(crate) connections: usize,
-    pub(crate) window: usize,
+    pub(crate) depth: usize,
     pub(crate) size: usize,
     pub(crate) batch: usize,
 }
@@ -98,10 +98,10 @@ impl Cell {
             Workload::Send if self.batch == 1 => "send/single",
             Workload::Send => "send/batch",
             Workload::Echo => "echo",
-            Workload::Standard if self.window == 1 => "standard/single",
-            Workload::Standard => "standard/window",
-            Workload::LengthField if self.window == 1 => "length-field/single",
-            Workload::LengthField => "length-field/window",
+            Workload::Srmp if self.depth == 1 => "srmp/single",
+            Workload::Srmp => "srmp/pipelined",
+            Workload::LengthField if self.depth == 1 => "length-field/single",
+            Workload::LengthField => "length-field/pipelined",
             Workload::Udp => "udp/echo",
             Workload::UdpPlain => "udp/echo/plain",
             Workload::UdpSend => "udp/send",
@@ -113,36 +113,38 @@ impl Cell {
     }
 
     /// What moves on each connection, where it comes back.
-    pub(crate) fn moves(&self) -> Moves {
+    pub(crate) fn exchange(&self) -> Exchange {
         let size = self.size as u64;
         match self.workload {
-            Workload::Rpc(..) => Moves::calls(size),
-            Workload::Stream(wire) | Workload::ManyStreams(wire) => Moves::streams(size, FRAMES as u64, wire),
-            _ => Moves::endless(size, size),
+            Workload::Rpc(..) => Exchange::calls(size),
+            Workload::Stream(wire) | Workload::ManyStreams(wire) => {
+                Exchange::streams(size, FRAMES as u64, wire)
+            }
+            _ => Exchange::endless(size, size),
         }
     }
 
-    /// What the limit moves: of many streams at a time it keeps as many frames in flight, and spreads over them what
+    /// What the baseline moves: of many streams at a time it keeps as many frames in flight, and spreads over them what
     /// opens and closes streams.
-    pub(crate) fn limit_moves(&self) -> Moves {
-        let (there, back) = self.moves().per_message();
+    pub(crate) fn baseline_exchange(&self) -> Exchange {
+        let (request, response) = self.exchange().per_message();
         match self.workload {
-            Workload::ManyStreams(_) => Moves::endless(there.round() as u64, back.round() as u64),
-            _ => self.moves(),
+            Workload::ManyStreams(_) => Exchange::endless(request.round() as u64, response.round() as u64),
+            _ => self.exchange(),
         }
     }
 
     /// Messages that are in flight on a connection.
     pub(crate) fn in_flight(&self) -> usize {
         match self.workload {
-            Workload::ManyStreams(_) => self.window * STREAMS,
-            _ => self.window,
+            Workload::ManyStreams(_) => self.depth * STREAMS,
+            _ => self.depth,
         }
     }
 
     /// Bytes of a message on the wire in the direction of the server, its share of what goes around messages included.
     pub(crate) fn wire_size(&self) -> f64 {
-        self.moves().per_message().0
+        self.exchange().per_message().0
     }
 }
 
@@ -158,7 +160,7 @@ pub(crate) struct Pace {
     pub(crate) rate: Option<u64>,
 }
 
-/// One cell and the drivers that are measured in it, in turn, against the same runs of the limit.
+/// One cell and the drivers that are measured in it, in turn, against the same runs of the baseline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) cell: Cell,
@@ -171,7 +173,7 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Receive => &[Workload::Receive],
         BenchKind::Send => &[Workload::Send],
         BenchKind::Echo => &[Workload::Echo],
-        BenchKind::Standard => &[Workload::Standard],
+        BenchKind::Srmp => &[Workload::Srmp],
         BenchKind::LengthField => &[Workload::LengthField],
         // It has rows of its own.
         BenchKind::Discovery => &[],
@@ -180,7 +182,7 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Stream => &STREAM,
         BenchKind::Kcp => &[],
         BenchKind::All => {
-            &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Standard, Workload::LengthField]
+            &[Workload::Echo, Workload::Receive, Workload::Send, Workload::Srmp, Workload::LengthField]
         }
     };
     let cells = workloads.iter().flat_map(|&workload| cells(workload, args));
@@ -214,7 +216,7 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
         return report_cells(workload);
     }
     let own = default_cells(workload, args.quick);
-    if args.connections.is_none() && args.window.is_none() && args.size.is_none() && args.batch.is_none() {
+    if args.connections.is_none() && args.depth.is_none() && args.size.is_none() && args.batch.is_none() {
         return own;
     }
     // A list given for one axis is crossed with the workload's usual values of the others.
@@ -222,16 +224,16 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
         given.as_ref().map_or_else(|| usual.to_vec(), |list| list.0.clone())
     };
     let connections = axis(&args.connections, &[64]);
-    let windows = match workload {
+    let depths = match workload {
         Workload::Receive | Workload::Send | Workload::UdpSend | Workload::UdpSendPlain => vec![1],
-        Workload::Udp => axis(&args.window, &[64]),
-        Workload::UdpPlain => axis(&args.window, &[1]),
-        Workload::Echo => axis(&args.window, &[1, 64]),
-        Workload::Standard => axis(&args.window, &[1, 255]),
-        Workload::LengthField => axis(&args.window, &[1, 128]),
-        Workload::Rpc(..) => axis(&args.window, &[4]),
-        Workload::Stream(_) => axis(&args.window, &[1, 8, 16]),
-        Workload::ManyStreams(_) => axis(&args.window, &[1]),
+        Workload::Udp => axis(&args.depth, &[64]),
+        Workload::UdpPlain => axis(&args.depth, &[1]),
+        Workload::Echo => axis(&args.depth, &[1, 64]),
+        Workload::Srmp => axis(&args.depth, &[1, 255]),
+        Workload::LengthField => axis(&args.depth, &[1, 128]),
+        Workload::Rpc(..) => axis(&args.depth, &[4]),
+        Workload::Stream(_) => axis(&args.depth, &[1, 8, 16]),
+        Workload::ManyStreams(_) => axis(&args.depth, &[1]),
     };
     let sizes = match workload {
         Workload::Rpc(..) => axis(&args.size, &[47]),
@@ -245,10 +247,10 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
     };
     let mut cells = Vec::new();
     for &batch in &batches {
-        for &window in &windows {
+        for &depth in &depths {
             for &size in &sizes {
                 for &connections in &connections {
-                    cells.push(Cell { workload, connections, window, size, batch });
+                    cells.push(Cell { workload, connections, depth, size, batch });
                 }
             }
         }
@@ -258,7 +260,7 @@ fn cells(workload: Workload, args: &BenchArgs) -> Vec<Cell> {
 
 /// The parameter sets of report 003.
 fn report_cells(workload: Workload) -> Vec<Cell> {
-    let cell = |connections, window, size| Cell { workload, connections, window, size, batch: 1 };
+    let cell = |connections, depth, size| Cell { workload, connections, depth, size, batch: 1 };
     match workload {
         Workload::Rpc(CallMode::Unary, 1) => vec![
             cell(50, 1, 256),
@@ -275,14 +277,14 @@ fn report_cells(workload: Workload) -> Vec<Cell> {
             cell(200, 4, 47),
         ],
         Workload::Rpc(_, 1) => vec![cell(200, 4, 47), cell(100, 1, 65_536)],
-        Workload::Stream(1) => [1, 2, 4, 8, 16].map(|window| cell(100, window, 128)).to_vec(),
+        Workload::Stream(1) => [1, 2, 4, 8, 16].map(|depth| cell(100, depth, 128)).to_vec(),
         _ => vec![],
     }
 }
 
 fn default_cells(workload: Workload, quick: bool) -> Vec<Cell> {
     const REPORT: &[usize] = &[1, 4, 16, 64, 256, 1024];
-    let cell = |connections, window, size, batch| Cell { workload, connections, window, size, batch };
+    let cell = |connections, depth, size, batch| Cell { workload, connections, depth, size, batch };
     let connections = |quick_ones: &'static [usize]| if quick { quick_ones } else { REPORT };
     let mut cells = Vec::new();
     match workload {
@@ -296,8 +298,8 @@ fn default_cells(workload: Workload, quick: bool) -> Vec<Cell> {
             cells.extend(counts.iter().flat_map(|&c| sizes.iter().map(move |&s| cell(c, 1, s, 1))));
         }
         Workload::Echo => {
-            for window in [1, 64] {
-                cells.extend([1, 64, 256, 1000].map(|c| cell(c, window, 32, 1)));
+            for depth in [1, 64] {
+                cells.extend([1, 64, 256, 1000].map(|c| cell(c, depth, 32, 1)));
             }
             cells.extend([cell(100, 1, 64 << 10, 1), cell(10, 1, 1 << 20, 1), cell(10_000, 1, 32, 1)]);
         }
@@ -314,13 +316,13 @@ fn default_cells(workload: Workload, quick: bool) -> Vec<Cell> {
         }
         Workload::Rpc(..) => cells.push(cell(200, 4, 47, 1)),
         Workload::Stream(2) if quick => cells.push(cell(100, 8, 128, 1)),
-        Workload::Stream(_) => cells.extend([1, 8, 16].map(|window| cell(100, window, 128, 1))),
+        Workload::Stream(_) => cells.extend([1, 8, 16].map(|depth| cell(100, depth, 128, 1))),
         Workload::ManyStreams(2) if quick => {}
         Workload::ManyStreams(_) => cells.push(cell(1, 1, 128, 1)),
-        Workload::Standard | Workload::LengthField => {
-            let window = if workload == Workload::Standard { 255 } else { 128 };
-            for window in [1, window] {
-                cells.extend(connections(&[64]).iter().map(|&c| cell(c, window, 32, 1)));
+        Workload::Srmp | Workload::LengthField => {
+            let depth = if workload == Workload::Srmp { 255 } else { 128 };
+            for depth in [1, depth] {
+                cells.extend(connections(&[64]).iter().map(|&c| cell(c, depth, 32, 1)));
             }
         }
     }
@@ -331,7 +333,7 @@ fn is_telling(cell: &Cell) -> bool {
     match cell.workload {
         Workload::Echo => cell.connections == 64 || cell.size > 32,
         Workload::Receive => cell.connections == 64,
-        Workload::Standard => cell.window > 1,
+        Workload::Srmp => cell.depth > 1,
         Workload::Send | Workload::LengthField => false,
         Workload::Rpc(..) | Workload::Stream(_) | Workload::ManyStreams(_) => false,
         Workload::Udp | Workload::UdpPlain | Workload::UdpSend | Workload::UdpSendPlain => false,
@@ -346,10 +348,10 @@ mod tests {
     #[test]
     fn the_quick_suite_shows_each_row_of_the_target_table_and_both_drivers() {
         let steps = steps(&BenchArgs::quick_suite(), Some(Driver::Epoll));
-        let has = |name: &str, connections, window, size| {
+        let has = |name: &str, connections, depth, size| {
             steps.iter().any(|s| {
-                (s.cell.name(), s.cell.connections, s.cell.window, s.cell.size)
-                    == (name, connections, window, size)
+                (s.cell.name(), s.cell.connections, s.cell.depth, s.cell.size)
+                    == (name, connections, depth, size)
             })
         };
         for connections in [1, 64, 256, 1000] {
@@ -357,8 +359,8 @@ mod tests {
         }
         assert!(has("echo", 100, 1, 65_536) && has("echo", 10, 1, 1 << 20) && has("echo", 10_000, 1, 32));
         assert!(has("receive/single", 64, 1, 32) && has("receive/batch", 16, 1, 32));
-        assert!(has("standard/single", 64, 1, 32) && has("standard/window", 64, 255, 32));
-        assert!(has("length-field/single", 64, 1, 32) && has("length-field/window", 64, 128, 32));
+        assert!(has("srmp/single", 64, 1, 32) && has("srmp/pipelined", 64, 255, 32));
+        assert!(has("length-field/single", 64, 1, 32) && has("length-field/pipelined", 64, 128, 32));
         assert!(steps.iter().any(|s| s.drivers == [Driver::Auto, Driver::Epoll]));
     }
 
@@ -372,9 +374,9 @@ mod tests {
         assert!(runs as f64 * seconds < 80.0, "{runs} runs of {seconds} s");
     }
 
-    fn has(steps: &[Step], name: &str, connections: usize, window: usize, size: usize) -> bool {
-        let wanted = (name, connections, window, size);
-        steps.iter().any(|s| (s.cell.name(), s.cell.connections, s.cell.window, s.cell.size) == wanted)
+    fn has(steps: &[Step], name: &str, connections: usize, depth: usize, size: usize) -> bool {
+        let wanted = (name, connections, depth, size);
+        steps.iter().any(|s| (s.cell.name(), s.cell.connections, s.cell.depth, s.cell.size) == wanted)
     }
 
     #[test]
@@ -392,8 +394,8 @@ mod tests {
             }
         }
         for version in ["stream", "stream2"] {
-            for window in [1, 8, 16] {
-                assert!(has(&streams, version, 100, window, 128), "{version} {window}");
+            for depth in [1, 8, 16] {
+                assert!(has(&streams, version, 100, depth, 128), "{version} {depth}");
             }
             assert!(has(&streams, &format!("{version}/many"), 1, 1, 128), "{version}");
         }
@@ -407,19 +409,18 @@ mod tests {
             assert_eq!(steps.len(), count);
             for Step { cell, .. } in steps {
                 let figure =
-                    super::super::reports::figure(cell.name(), cell.connections, cell.window, cell.size);
+                    super::super::reports::figure(cell.name(), cell.connections, cell.depth, cell.size);
                 assert_eq!(figure.map(|figure| figure.report), Some("003"), "{cell:?}");
             }
         }
     }
 
     #[test]
-    fn the_limit_of_many_streams_moves_nearly_the_same_bytes() {
-        let cell =
-            Cell { workload: Workload::ManyStreams(1), connections: 1, window: 2, size: 128, batch: 1 };
-        assert_eq!((cell.limit_moves(), cell.in_flight()), (Moves::endless(148, 146), 2000));
-        let (there, back) = cell.moves().per_message();
-        assert!((there / 148.0 - 1.0).abs() < 0.005 && (back / 146.0 - 1.0).abs() < 0.005);
+    fn the_baseline_of_many_streams_moves_nearly_the_same_bytes() {
+        let cell = Cell { workload: Workload::ManyStreams(1), connections: 1, depth: 2, size: 128, batch: 1 };
+        assert_eq!((cell.baseline_exchange(), cell.in_flight()), (Exchange::endless(148, 146), 2000));
+        let (request, response) = cell.exchange().per_message();
+        assert!((request / 148.0 - 1.0).abs() < 0.005 && (response / 146.0 - 1.0).abs() < 0.005);
     }
 
     #[test]
@@ -431,7 +432,7 @@ mod tests {
             ..BenchArgs::quick_suite()
         };
         let steps = steps(&args, None);
-        let cells: Vec<_> = steps.iter().map(|s| (s.cell.connections, s.cell.window, s.cell.size)).collect();
+        let cells: Vec<_> = steps.iter().map(|s| (s.cell.connections, s.cell.depth, s.cell.size)).collect();
         assert_eq!(cells, [(1, 1, 32), (2, 1, 32), (1, 128, 32), (2, 128, 32)]);
     }
 

@@ -1,9 +1,9 @@
-//! The figures of the performance reports, for `--baseline report`.
+//! The figures of the performance reports, for `--reference report`.
 //!
 //! Reports 000 and 002 were made on Windows 10 with an i9-10900K (20 threads), report 001 on Linux with an EPYC 7763
 //! (4 threads); client and server shared the machine. Report 001 does not say how many packets were in flight, so
-//! its figures stand beside every window of the same number of connections. Report 003 was made on macOS with an Apple
-//! M4; its rows are told apart by connections, pipeline depth or window, and payload. Report 004 (UDP, 100 clients with
+//! its figures stand beside every depth of the same number of connections. Report 003 was made on macOS with an Apple
+//! M4; its rows are told apart by connections, depth, and payload. Report 004 (UDP, 100 clients with
 //! 100 messages of 1024 bytes each, Linux) counts what each side sent; at most that many datagrams came back in a second.
 
 /// One figure of a report.
@@ -26,7 +26,7 @@ const UDP_SIZE: usize = 1024;
 pub(crate) const HISTORIC_GOAL: f64 = 22_600_000.0;
 
 /// The report's figure for a row; of two reports, or two runs of one, the higher figure.
-pub(crate) fn figure(workload: &str, connections: usize, window: usize, size: usize) -> Option<Figure> {
+pub(crate) fn figure(workload: &str, connections: usize, depth: usize, size: usize) -> Option<Figure> {
     if workload.starts_with("udp/") && size != UDP_SIZE {
         return None;
     }
@@ -34,7 +34,7 @@ pub(crate) fn figure(workload: &str, connections: usize, window: usize, size: us
         FIGURES.iter().filter(|(name, c, _)| (*name, *c) == (workload, connections)).map(|row| row.2);
     let of_calls = REPORT_003
         .iter()
-        .filter(|row| (row.0, row.1, row.2, row.3) == (workload, connections, window, size))
+        .filter(|row| (row.0, row.1, row.2, row.3) == (workload, connections, depth, size))
         .map(|row| calls(row.4, row.5));
     of_others.chain(of_calls).max_by(|a, b| a.msgs_per_s.total_cmp(&b.msgs_per_s))
 }
@@ -77,33 +77,33 @@ const FIGURES: &[(&str, usize, Figure)] = &[
     ("echo", 10_000, full("001", 289_905, 19)),
     ("udp/echo/plain", 100, rate("004", 1_869)),
     ("udp/echo", 100, rate("004", 1_869)),
-    ("standard/single", 1, full("002", 30_478, 1_216)),
-    ("standard/single", 4, full("002", 100_705, 1_216)),
-    ("standard/single", 16, full("002", 174_643, 1_216)),
-    ("standard/single", 64, full("002", 248_261, 1_216)),
-    ("standard/single", 256, full("002", 257_932, 1_217)),
-    ("standard/single", 1024, full("002", 214_362, 1_221)),
-    ("standard/window", 1, full("002", 104_767, 1_011)),
-    ("standard/window", 4, full("002", 338_179, 937)),
-    ("standard/window", 16, full("002", 437_253, 988)),
-    ("standard/window", 64, full("002", 457_247, 955)),
-    ("standard/window", 256, full("002", 441_306, 913)),
-    ("standard/window", 1024, full("002", 395_885, 906)),
+    ("srmp/single", 1, full("002", 30_478, 1_216)),
+    ("srmp/single", 4, full("002", 100_705, 1_216)),
+    ("srmp/single", 16, full("002", 174_643, 1_216)),
+    ("srmp/single", 64, full("002", 248_261, 1_216)),
+    ("srmp/single", 256, full("002", 257_932, 1_217)),
+    ("srmp/single", 1024, full("002", 214_362, 1_221)),
+    ("srmp/pipelined", 1, full("002", 104_767, 1_011)),
+    ("srmp/pipelined", 4, full("002", 338_179, 937)),
+    ("srmp/pipelined", 16, full("002", 437_253, 988)),
+    ("srmp/pipelined", 64, full("002", 457_247, 955)),
+    ("srmp/pipelined", 256, full("002", 441_306, 913)),
+    ("srmp/pipelined", 1024, full("002", 395_885, 906)),
     ("length-field/single", 1, full("002", 30_807, 1_040)),
     ("length-field/single", 4, full("002", 92_506, 1_040)),
     ("length-field/single", 16, full("002", 174_703, 1_040)),
     ("length-field/single", 64, full("002", 243_428, 1_040)),
     ("length-field/single", 256, full("002", 258_868, 1_041)),
     ("length-field/single", 1024, full("002", 213_858, 1_045)),
-    ("length-field/window", 1, full("002", 105_574, 867)),
-    ("length-field/window", 4, full("002", 284_253, 819)),
-    ("length-field/window", 16, full("002", 424_448, 859)),
-    ("length-field/window", 64, full("002", 451_467, 849)),
-    ("length-field/window", 256, full("002", 445_434, 819)),
-    ("length-field/window", 1024, full("002", 418_760, 803)),
+    ("length-field/pipelined", 1, full("002", 105_574, 867)),
+    ("length-field/pipelined", 4, full("002", 284_253, 819)),
+    ("length-field/pipelined", 16, full("002", 424_448, 859)),
+    ("length-field/pipelined", 64, full("002", 451_467, 849)),
+    ("length-field/pipelined", 256, full("002", 445_434, 819)),
+    ("length-field/pipelined", 1024, full("002", 418_760, 803)),
 ];
 
-/// Workload, connections, pipeline depth or window, payload, calls or frames a second, P99 in µs.
+/// Workload, connections, depth, payload, calls or frames a second, P99 in µs.
 type Row003 = (&'static str, usize, usize, usize, u32, Option<u32>);
 
 const REPORT_003: &[Row003] = &[

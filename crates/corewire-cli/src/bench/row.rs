@@ -18,7 +18,7 @@ pub(crate) struct Row {
     pub(crate) workload: String,
     pub(crate) driver: String,
     pub(crate) connections: usize,
-    pub(crate) window: usize,
+    pub(crate) depth: usize,
     /// Bytes of a message on the wire, header included.
     pub(crate) size: usize,
     /// Packets that one `send` call carried.
@@ -61,17 +61,17 @@ pub(crate) struct Row {
     pub(crate) fairness: Option<f64>,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
-    pub(crate) limit_msgs_per_s: Option<f64>,
-    pub(crate) limit_msgs_per_s_min: Option<f64>,
-    pub(crate) limit_msgs_per_s_max: Option<f64>,
-    pub(crate) limit_server_cpu_ns_per_msg: Option<f64>,
-    pub(crate) limit_bytes_per_recv: Option<f64>,
-    pub(crate) limit_p50_us: Option<f64>,
-    pub(crate) limit_p99_us: Option<f64>,
+    pub(crate) baseline_msgs_per_s: Option<f64>,
+    pub(crate) baseline_msgs_per_s_min: Option<f64>,
+    pub(crate) baseline_msgs_per_s_max: Option<f64>,
+    pub(crate) baseline_server_cpu_ns_per_msg: Option<f64>,
+    pub(crate) baseline_bytes_per_recv: Option<f64>,
+    pub(crate) baseline_p50_us: Option<f64>,
+    pub(crate) baseline_p99_us: Option<f64>,
     /// Median of the ratios of neighbouring runs.
-    pub(crate) share_of_limit: Option<f64>,
-    pub(crate) share_of_limit_min: Option<f64>,
-    pub(crate) share_of_limit_max: Option<f64>,
+    pub(crate) share_of_baseline: Option<f64>,
+    pub(crate) share_of_baseline_min: Option<f64>,
+    pub(crate) share_of_baseline_max: Option<f64>,
     /// Datagrams that a load sent, warm-up included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) datagrams_sent: Option<u64>,
@@ -104,25 +104,26 @@ pub(crate) struct OpenLoad {
 }
 
 impl Row {
-    /// The row of the repeats of one cell; `limits[i]` was measured right before `ours[i]`.
-    pub(crate) fn new(cell: &Cell, pace: &Pace, ours: &[Measured], limits: &[Measured]) -> Self {
+    /// The row of the repeats of one cell; `baselines[i]` was measured right before `ours[i]`.
+    pub(crate) fn new(cell: &Cell, pace: &Pace, ours: &[Measured], baselines: &[Measured]) -> Self {
         let of = |figure: fn(&Measured) -> f64| median(ours.iter().map(figure));
-        let of_limit = |figure: fn(&Measured) -> f64| Some(median(limits.iter().map(figure)));
+        let of_baseline = |figure: fn(&Measured) -> f64| Some(median(baselines.iter().map(figure)));
         let latencies =
             |runs: &[Measured]| Percentiles::over(&runs.iter().map(|m| m.latency).collect::<Vec<_>>());
         let streams = Percentiles::over(&ours.iter().map(|m| m.streams).collect::<Vec<_>>());
-        let limit_latency = latencies(limits);
-        let shares = || ours.iter().zip(limits).map(|(o, l)| super::stats::per(o.msgs_per_s, l.msgs_per_s));
+        let baseline_latency = latencies(baselines);
+        let shares =
+            || ours.iter().zip(baselines).map(|(o, l)| super::stats::per(o.msgs_per_s, l.msgs_per_s));
         let msgs_per_s = of(|m| m.msgs_per_s);
         let (msgs_per_s_min, msgs_per_s_max) = range(ours.iter().map(|m| m.msgs_per_s)).unwrap_or_default();
-        let limits_range = range(limits.iter().map(|m| m.msgs_per_s));
+        let baselines_range = range(baselines.iter().map(|m| m.msgs_per_s));
         let shares_range = range(shares());
         let (server_heap, client_heap) = (of(|m| m.server_heap), of(|m| m.client_heap));
         Self {
             workload: cell.name().into(),
             driver: ours.first().map(|m| m.driver.clone()).unwrap_or_default(),
             connections: cell.connections,
-            window: cell.window,
+            depth: cell.depth,
             size: cell.size,
             batch: cell.batch,
             repeats: ours.len(),
@@ -139,18 +140,18 @@ impl Row {
             client_heap_bytes_per_msg: client_heap,
             server_heap_bytes_per_idle_connection: Some(of(|m| m.server_heap_per_connection)),
             bytes_per_recv: Some(of(|m| m.bytes_per_recv)),
-            errors: ours.iter().chain(limits).map(|m| m.errors).sum(),
-            first_error: ours.iter().chain(limits).find_map(|m| m.first_error.clone()),
-            limit_msgs_per_s: of_limit(|m| m.msgs_per_s),
-            limit_msgs_per_s_min: limits_range.map(|r| r.0),
-            limit_msgs_per_s_max: limits_range.map(|r| r.1),
-            limit_server_cpu_ns_per_msg: of_limit(|m| m.server_cpu_ns),
-            limit_bytes_per_recv: of_limit(|m| m.bytes_per_recv),
-            limit_p50_us: limit_latency.map(|latency| latency.p50_us),
-            limit_p99_us: limit_latency.map(|latency| latency.p99_us),
-            share_of_limit: Some(median(shares())),
-            share_of_limit_min: shares_range.map(|r| r.0),
-            share_of_limit_max: shares_range.map(|r| r.1),
+            errors: ours.iter().chain(baselines).map(|m| m.errors).sum(),
+            first_error: ours.iter().chain(baselines).find_map(|m| m.first_error.clone()),
+            baseline_msgs_per_s: of_baseline(|m| m.msgs_per_s),
+            baseline_msgs_per_s_min: baselines_range.map(|r| r.0),
+            baseline_msgs_per_s_max: baselines_range.map(|r| r.1),
+            baseline_server_cpu_ns_per_msg: of_baseline(|m| m.server_cpu_ns),
+            baseline_bytes_per_recv: of_baseline(|m| m.bytes_per_recv),
+            baseline_p50_us: baseline_latency.map(|latency| latency.p50_us),
+            baseline_p99_us: baseline_latency.map(|latency| latency.p99_us),
+            share_of_baseline: Some(median(shares())),
+            share_of_baseline_min: shares_range.map(|r| r.0),
+            share_of_baseline_max: shares_range.map(|r| r.1),
             ..Self::default()
         }
         .with_latency(latencies(ours), streams)
@@ -218,7 +219,7 @@ impl Row {
             workload: cell.name().into(),
             driver: driver.into(),
             connections: cell.connections,
-            window: cell.window,
+            depth: cell.depth,
             size: cell.size,
             batch: cell.batch,
             duration_s: pace.duration.as_secs_f64(),
@@ -230,7 +231,7 @@ impl Row {
 
     /// Sets the figure of the performance reports beside ours, where a report has one.
     pub(crate) fn with_report(mut self) -> Self {
-        let figure = reports::figure(&self.workload, self.connections, self.window, self.size);
+        let figure = reports::figure(&self.workload, self.connections, self.depth, self.size);
         if let Some(figure) = figure {
             self.report = Some(figure.report);
             self.report_msgs_per_s = Some(figure.msgs_per_s);
@@ -254,8 +255,8 @@ mod tests {
         Measured { msgs_per_s, latency, driver: "uring".into(), ..Measured::default() }
     }
 
-    fn row(ours: &[f64], limits: &[f64]) -> Row {
-        let cell = Cell { workload: Workload::Echo, connections: 1000, window: 1, size: 32, batch: 1 };
+    fn row(ours: &[f64], baselines: &[f64]) -> Row {
+        let cell = Cell { workload: Workload::Echo, connections: 1000, depth: 1, size: 32, batch: 1 };
         let pace = Pace {
             warmup: Duration::ZERO,
             duration: Duration::from_millis(500),
@@ -264,15 +265,15 @@ mod tests {
             rate: None,
         };
         let all = |rates: &[f64]| rates.iter().copied().map(measured).collect::<Vec<_>>();
-        Row::new(&cell, &pace, &all(ours), &all(limits))
+        Row::new(&cell, &pace, &all(ours), &all(baselines))
     }
 
     #[test]
     fn the_share_is_the_median_of_the_pairs_not_the_ratio_of_the_medians() {
         // The machine was slow during the second pair; the pairs agree all the same.
         let row = row(&[900.0, 90.0, 950.0], &[1000.0, 100.0, 1000.0]);
-        assert_eq!(row.share_of_limit, Some(0.9));
-        assert_eq!((row.share_of_limit_min, row.share_of_limit_max), (Some(0.9), Some(0.95)));
+        assert_eq!(row.share_of_baseline, Some(0.9));
+        assert_eq!((row.share_of_baseline_min, row.share_of_baseline_max), (Some(0.9), Some(0.95)));
         assert_eq!((row.msgs_per_s, row.msgs_per_s_min, row.msgs_per_s_max), (900.0, 90.0, 950.0));
     }
 
@@ -283,7 +284,7 @@ mod tests {
             "workload",
             "driver",
             "connections",
-            "window",
+            "depth",
             "size",
             "msgs_per_s",
             "mbit_per_s",
@@ -293,8 +294,8 @@ mod tests {
             "p50_us",
             "p99_us",
             "errors",
-            "limit_msgs_per_s",
-            "share_of_limit",
+            "baseline_msgs_per_s",
+            "share_of_baseline",
         ] {
             assert!(value.get(key).is_some(), "{key}");
         }
@@ -304,11 +305,11 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_limit_spoil_the_row_too() {
+    fn errors_of_the_baseline_spoil_the_row_too() {
         let mut bad = measured(1.0);
         bad.errors = 3;
         bad.first_error = Some("lost".into());
-        let cell = Cell { workload: Workload::Echo, connections: 1, window: 1, size: 32, batch: 1 };
+        let cell = Cell { workload: Workload::Echo, connections: 1, depth: 1, size: 32, batch: 1 };
         let pace = Pace {
             warmup: Duration::ZERO,
             duration: Duration::from_secs(1),
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_cell_that_failed_is_a_row_with_an_error() {
-        let cell = Cell { workload: Workload::Echo, connections: 7, window: 1, size: 32, batch: 1 };
+        let cell = Cell { workload: Workload::Echo, connections: 7, depth: 1, size: 32, batch: 1 };
         let pace = Pace {
             warmup: Duration::ZERO,
             duration: Duration::from_secs(1),
@@ -331,7 +332,7 @@ mod tests {
             rate: None,
         };
         let row = Row::failed(&cell, "uring", &pace, "the server process ended early");
-        assert_eq!((row.errors, row.connections, row.share_of_limit), (1, 7, None));
+        assert_eq!((row.errors, row.connections, row.share_of_baseline), (1, 7, None));
         assert_eq!(row.first_error.as_deref(), Some("the server process ended early"));
     }
 

@@ -8,8 +8,8 @@ const GAP: &str = "  ";
 /// The results, one block for each workload.
 pub(crate) fn results(rows: &[Row]) -> String {
     let head = [
-        "driver", "conns", "win", "size", "msg/s", "Mbit/s", "ns/msg", "srv ns", "heap B", "p50", "p99",
-        "p99.9", "B/recv", "err", "limit", "share",
+        "driver", "conns", "depth", "size", "msg/s", "Mbit/s", "ns/msg", "srv ns", "heap B", "p50", "p99",
+        "p99.9", "B/recv", "err", "base", "share",
     ];
     let mut lines = vec![Line::Cells(head.map(String::from).to_vec())];
     let mut workload = "";
@@ -38,8 +38,9 @@ pub(crate) fn results(rows: &[Row]) -> String {
 
 /// Ours beside the figures of the performance reports; empty where no row has one.
 pub(crate) fn reports(rows: &[Row]) -> String {
-    let head =
-        ["workload", "driver", "conns", "win", "msg/s", "report's", "factor", "heap B", "report's", "report"];
+    let head = [
+        "workload", "driver", "conns", "depth", "msg/s", "report's", "factor", "heap B", "report's", "report",
+    ];
     let mut lines = vec![Line::Cells(head.map(String::from).to_vec())];
     for row in rows.iter().filter(|row| !row.is_of_rpc()) {
         let (Some(report), Some(figure), Some(factor)) =
@@ -51,7 +52,7 @@ pub(crate) fn reports(rows: &[Row]) -> String {
             row.workload.clone(),
             row.driver.clone(),
             row.connections.to_string(),
-            row.window.to_string(),
+            row.depth.to_string(),
             rate(row.msgs_per_s),
             rate(figure),
             format!("{factor:.1}x"),
@@ -105,7 +106,7 @@ fn cells(row: &Row) -> Vec<String> {
     vec![
         row.driver.clone(),
         row.connections.to_string(),
-        row.window.to_string(),
+        row.depth.to_string(),
         size(row.size),
         rate(row.msgs_per_s),
         short(row.mbit_per_s),
@@ -117,8 +118,8 @@ fn cells(row: &Row) -> Vec<String> {
         us(row.p999_us),
         us(row.bytes_per_recv),
         row.errors.to_string(),
-        row.limit_msgs_per_s.map_or("-".into(), rate),
-        row.share_of_limit.map_or("-".into(), |share| format!("{share:.2}")),
+        row.baseline_msgs_per_s.map_or("-".into(), rate),
+        row.share_of_baseline.map_or("-".into(), |share| format!("{share:.2}")),
     ]
 }
 
@@ -193,7 +194,7 @@ mod tests {
             workload: "echo".into(),
             driver: "uring".into(),
             connections: 10_000,
-            window: 255,
+            depth: 255,
             size: 32,
             msgs_per_s: 123_456_789.0,
             mbit_per_s: 99_999.0,
@@ -204,8 +205,8 @@ mod tests {
             p99_us: Some(123_456.0),
             p999_us: Some(123_456.0),
             bytes_per_recv: Some(65_536.0),
-            limit_msgs_per_s: Some(123_456_789.0),
-            share_of_limit: Some(0.954),
+            baseline_msgs_per_s: Some(123_456_789.0),
+            share_of_baseline: Some(0.954),
             ..Row::default()
         }
     }

@@ -46,7 +46,7 @@ pub(super) struct Cost {
 }
 
 /// A server of one worker, and a worker for clients.
-pub(super) struct Bed {
+pub(super) struct Endpoints {
     server: ServerHandle,
     server_runtime: Runtime,
     client_runtime: Runtime,
@@ -64,7 +64,7 @@ pub(super) enum Work {
     Echo,
 }
 
-impl Bed {
+impl Endpoints {
     pub(super) fn new(scheme: &str, ip: &str, work: Work, driver: Driver) -> Result<Self, Failure> {
         let library = |error: &dyn std::fmt::Display| Failure::Library(error.to_string());
         let runtime = |name: &str, cpu: usize| {
@@ -193,7 +193,7 @@ impl Bed {
                         next += every;
                         sleep(next.saturating_duration_since(Instant::now())).await;
                     }
-                    // What is on its way gets there, or not: the connection lives until the bed is taken down.
+                    // What is on its way gets there, or not: the connection lives until the endpoints is taken down.
                     std::mem::forget(client);
                 }));
             });

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use corewire_link::link::LinkConfig;
 
-use self::measure::{Bed, Work};
+use self::measure::{Endpoints, Work};
 use self::path::{Builder, Kind, Path};
 use self::row::Row;
 use crate::args::{BenchArgs, Driver};
@@ -170,63 +170,66 @@ fn over_path(plan: &Plan, kind: Kind, scheme: &str, loss: f64, round_trip_ms: u6
     let mut row = Row::new("path", scheme, plan.driver, loss, round_trip_ms);
     {
         let path = Builder::new(kind, 1)?;
-        let bed = Bed::new(scheme, Path::server_ip(kind), Work::Count, plan.driver)?;
-        let path = path.to(bed.address()?)?;
+        let endpoints = Endpoints::new(scheme, Path::server_ip(kind), Work::Count, plan.driver)?;
+        let path = path.to(endpoints.address()?)?;
         path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
-        let client = bed.connect(&uri(scheme, &path, &bed)?, 1, Work::Count)?;
+        let client = endpoints.connect(&uri(scheme, &path, &endpoints)?, 1, Work::Count)?;
         path.set_config(bad.clone());
-        client.into_iter().try_for_each(|client| bed.send_bulk(client))?;
+        client.into_iter().try_for_each(|client| endpoints.send_bulk(client))?;
         std::thread::sleep(warm_up);
-        bed.take();
-        let cost = bed.cost_of(|| std::thread::sleep(plan.bulk))?;
-        row.bulk(bed.take().bytes, &cost);
+        endpoints.take();
+        let cost = endpoints.cost_of(|| std::thread::sleep(plan.bulk))?;
+        row.bulk(endpoints.take().bytes, &cost);
     }
     let path = Builder::new(kind, 1)?;
-    let bed = Bed::new(scheme, Path::server_ip(kind), Work::Check, plan.driver)?;
-    let path = path.to(bed.address()?)?;
+    let endpoints = Endpoints::new(scheme, Path::server_ip(kind), Work::Check, plan.driver)?;
+    let path = path.to(endpoints.address()?)?;
     path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
-    let clients = bed.connect(&uri(scheme, &path, &bed)?, CONVERSATIONS, Work::Check)?;
-    let sent = bed.send_messages(clients, plan.size, EVERY, warm_up + plan.messages)?;
+    let clients = endpoints.connect(&uri(scheme, &path, &endpoints)?, CONVERSATIONS, Work::Check)?;
+    let sent = endpoints.send_messages(clients, plan.size, EVERY, warm_up + plan.messages)?;
     std::thread::sleep(warm_up);
-    let before = bed.take().delivered;
+    let before = endpoints.take().delivered;
     path.set_config(bad);
     std::thread::sleep(plan.messages);
-    bed.await_delivered(sent - before, plan.patience);
-    row.messages(sent - before, &bed.take());
+    endpoints.await_delivered(sent - before, plan.patience);
+    row.messages(sent - before, &endpoints.take());
     Ok(row)
 }
 
-fn uri(scheme: &str, path: &Path, bed: &Bed) -> Result<String, Failure> {
-    Ok(format!("{scheme}://{}", path.entrance(bed.address()?)))
+fn uri(scheme: &str, path: &Path, endpoints: &Endpoints) -> Result<String, Failure> {
+    Ok(format!("{scheme}://{}", path.entrance(endpoints.address()?)))
 }
 
 /// One conversation over the loopback, as fast as it goes.
 fn bulk(plan: &Plan) -> Result<Row, Failure> {
-    let bed = Bed::new("kcp", "127.0.0.1", Work::Count, plan.driver)?;
-    let uri = format!("kcp://{}", bed.address()?);
-    bed.connect(&uri, 1, Work::Count)?.into_iter().try_for_each(|client| bed.send_bulk(client))?;
+    let endpoints = Endpoints::new("kcp", "127.0.0.1", Work::Count, plan.driver)?;
+    let uri = format!("kcp://{}", endpoints.address()?);
+    endpoints
+        .connect(&uri, 1, Work::Count)?
+        .into_iter()
+        .try_for_each(|client| endpoints.send_bulk(client))?;
     std::thread::sleep(Duration::from_millis(300));
-    bed.take();
-    let cost = bed.cost_of(|| std::thread::sleep(plan.bulk.max(Duration::from_secs(1))))?;
+    endpoints.take();
+    let cost = endpoints.cost_of(|| std::thread::sleep(plan.bulk.max(Duration::from_secs(1))))?;
     let mut row = Row::new("bulk", "kcp", plan.driver, 0.0, 0);
-    row.bulk(bed.take().bytes, &cost);
+    row.bulk(endpoints.take().bytes, &cost);
     Ok(row)
 }
 
 /// Many conversations on one port, a message a second each, echoed.
 fn many(plan: &Plan, sessions: usize) -> Result<Row, Failure> {
-    let bed = Bed::new("kcp", "127.0.0.1", Work::Echo, plan.driver)?;
-    let uri = format!("kcp://{}", bed.address()?);
-    let clients = bed.connect(&uri, sessions, Work::Echo)?;
+    let endpoints = Endpoints::new("kcp", "127.0.0.1", Work::Echo, plan.driver)?;
+    let uri = format!("kcp://{}", endpoints.address()?);
+    let clients = endpoints.connect(&uri, sessions, Work::Echo)?;
     let second = Duration::from_secs(1);
-    let sent = bed.send_messages(clients, plan.size, second, plan.sessions + second)?;
+    let sent = endpoints.send_messages(clients, plan.size, second, plan.sessions + second)?;
     std::thread::sleep(second);
-    let warm_up = bed.take();
-    let cost = bed.cost_of(|| std::thread::sleep(plan.sessions))?;
+    let warm_up = endpoints.take();
+    let cost = endpoints.cost_of(|| std::thread::sleep(plan.sessions))?;
     let mut row = Row::new("sessions", "kcp", plan.driver, 0.0, 0);
-    row.connections = bed.sessions();
-    bed.await_delivered(sent - warm_up.delivered, plan.patience);
-    let tally = bed.take();
+    row.connections = endpoints.sessions();
+    endpoints.await_delivered(sent - warm_up.delivered, plan.patience);
+    let tally = endpoints.take();
     row.messages(sent - warm_up.delivered, &tally);
     row.cost(&cost, tally.delivered);
     Ok(row)

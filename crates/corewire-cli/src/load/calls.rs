@@ -10,31 +10,31 @@ use corewire::client::Call;
 use corewire::{Bytes, CallError, NetClient, spawn_local};
 
 use super::open::Open;
-use super::station::Station;
+use super::worker_state::WorkerState;
 use crate::pattern::{Pattern, Probe};
 use crate::system::monotonic_ns;
 
 /// The messages that the calls of a worker carry: more than there are in flight on a connection, so that a reply that
 /// went to the wrong call is told by its content.
-pub(crate) fn messages(window: usize, payload: usize) -> Rc<[Vec<u8>]> {
+pub(crate) fn messages(depth: usize, payload: usize) -> Rc<[Vec<u8>]> {
     let mut pattern = Pattern::new(payload);
-    (0..=window as u64).map(|index| pattern.message(index).to_vec()).collect()
+    (0..=depth as u64).map(|index| pattern.message(index).to_vec()).collect()
 }
 
 /// Starts the task that calls until the phase or the budget ends.
-pub(crate) fn start(station: Rc<Station>, client: NetClient, index: usize, open: Option<Rc<Open>>) {
+pub(crate) fn start(state: Rc<WorkerState>, client: NetClient, index: usize, open: Option<Rc<Open>>) {
     drop(spawn_local(async move {
-        let messages = Rc::clone(&station.messages);
-        let mut caller = Caller::new(&station, &client, &messages, index);
+        let messages = Rc::clone(&state.messages);
+        let mut caller = Caller::new(&state, &client, &messages, index);
         caller.open = open.as_deref();
         poll_fn(|context| caller.poll(context)).await;
-        station.shared.finished();
+        state.shared.finished();
     }));
 }
 
 /// The calls of one connection.
 struct Caller<'a> {
-    station: &'a Station,
+    state: &'a WorkerState,
     client: &'a NetClient,
     messages: &'a [Vec<u8>],
     index: usize,
@@ -49,23 +49,23 @@ struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    fn new(station: &'a Station, client: &'a NetClient, messages: &'a [Vec<u8>], index: usize) -> Self {
-        let window = station.args.window;
+    fn new(state: &'a WorkerState, client: &'a NetClient, messages: &'a [Vec<u8>], index: usize) -> Self {
+        let depth = state.args.depth;
         Self {
-            station,
+            state,
             client,
             messages,
             index,
-            calls: VecDeque::with_capacity(window),
+            calls: VecDeque::with_capacity(depth),
             sent: 0,
             back: 0,
-            budget: station.budget(index).unwrap_or(u64::MAX),
-            probe: Probe::new(window),
+            budget: state.budget(index).unwrap_or(u64::MAX),
+            probe: Probe::new(depth),
             open: None,
         }
     }
 
-    /// Keeps the window full for as long as the phase and the budget allow; ready after the last reply.
+    /// Keeps the pipeline full for as long as the phase and the budget allow; ready after the last reply.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let may_come = self.fill(context);
@@ -80,13 +80,10 @@ impl<'a> Caller<'a> {
 
     /// Whether it ended only because no call is due yet.
     fn fill(&mut self, context: &mut Context<'_>) -> bool {
-        let traffic = self.station.traffic();
-        while self.calls.len() < self.station.args.window
-            && self.sent < self.budget
-            && self.station.may_send()
-        {
+        let traffic = self.state.traffic();
+        while self.calls.len() < self.state.args.depth && self.sent < self.budget && self.state.may_send() {
             if let Some(open) = self.open {
-                match open.poll_take(self.station, context) {
+                match open.poll_take(self.state, context) {
                     Poll::Ready(Some(_)) => {}
                     due => return due.is_pending(),
                 }
@@ -94,14 +91,14 @@ impl<'a> Caller<'a> {
                 self.probe.sending(self.sent, self.sent + 1, monotonic_ns);
             }
             traffic.in_flight.add(1);
-            traffic.sent_bytes.add(self.station.args.size as u64);
+            traffic.sent_bytes.add(self.state.args.size as u64);
             let mut call = self.client.request(self.message(self.sent));
             self.sent += 1;
             // A call begins when it is first polled.
             if let Poll::Ready(reply) = Pin::new(&mut call).poll(context) {
-                self.station.traffic().in_flight.subtract(1);
+                self.state.traffic().in_flight.subtract(1);
                 let story = || format!("connection {}: a call ended at once: {reply:?}", self.index);
-                self.station.shared.fault(story);
+                self.state.shared.error(story);
                 self.budget = self.sent;
             } else {
                 self.calls.push_back(call);
@@ -111,28 +108,28 @@ impl<'a> Caller<'a> {
     }
 
     fn take(&mut self, reply: Result<Bytes, CallError>) {
-        let (station, index, number) = (self.station, self.index, self.back);
-        let traffic = station.traffic();
+        let (state, index, number) = (self.state, self.index, self.back);
+        let traffic = state.traffic();
         traffic.in_flight.subtract(1);
         self.back += 1;
         match reply {
             Ok(reply) => {
                 traffic.messages.add(1);
-                traffic.recv_bytes.add(station.args.size as u64);
+                traffic.recv_bytes.add(state.args.size as u64);
                 if *reply != *self.message(number) {
-                    station.shared.fault(|| format!("connection {index}: call {number} got another reply"));
+                    state.shared.error(|| format!("connection {index}: call {number} got another reply"));
                 }
             }
             Err(error) => {
-                station.shared.fault(|| format!("connection {index}: call {number} failed: {error}"));
+                state.shared.error(|| format!("connection {index}: call {number} failed: {error}"));
                 self.budget = self.sent;
             }
         }
         if let Some(open) = self.open {
-            open.record(station, number);
+            open.record(state, number);
         }
         if let Some(nanoseconds) = self.probe.received(self.back, monotonic_ns) {
-            station.record(nanoseconds);
+            state.record(nanoseconds);
         }
     }
 

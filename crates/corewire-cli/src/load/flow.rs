@@ -5,7 +5,7 @@ use crate::pattern::{Pattern, Probe, is_checked};
 /// Counts, checks and times the messages of a connection whose bytes come back in the order they were sent.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    window: usize,
+    depth: usize,
     size: usize,
     /// Messages sent, and messages wholly back.
     sent: u64,
@@ -29,15 +29,15 @@ pub(crate) struct Arrived {
 }
 
 impl Flow {
-    pub(crate) fn new(window: usize, size: usize, budget: Option<u64>) -> Self {
+    pub(crate) fn new(depth: usize, size: usize, budget: Option<u64>) -> Self {
         let budget = budget.unwrap_or(u64::MAX);
-        Self { window, size, sent: 0, back: 0, at: 0, budget, probe: Probe::new(window) }
+        Self { depth, size, sent: 0, back: 0, at: 0, budget, probe: Probe::new(depth) }
     }
 
-    /// Takes the next messages to send: as many as the window and the budget allow, at most `most`. Their indices
+    /// Takes the next messages to send: as many as the depth and the budget allow, at most `most`. Their indices
     /// are `sent..` before the call; message by message they are to be sent now.
     pub(crate) fn take(&mut self, most: u64, now: impl FnOnce() -> u64) -> std::ops::Range<u64> {
-        let free = self.window as u64 - self.in_flight();
+        let free = self.depth as u64 - self.in_flight();
         let first = self.sent;
         self.sent += free.min(most).min(self.budget - self.sent);
         self.probe.sending(first, self.sent, now);
@@ -73,7 +73,7 @@ impl Flow {
         }
         let mut index = self.back;
         while index < end {
-            if !is_checked(index, self.window, self.size) {
+            if !is_checked(index, self.depth, self.size) {
                 index = (index + 1).next_multiple_of(crate::pattern::SAMPLE_EVERY);
                 continue;
             }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_and_the_budget_bound_what_is_sent() {
+    fn the_depth_and_the_budget_bound_what_is_sent() {
         let mut flow = Flow::new(4, 10, Some(6));
         assert_eq!(flow.take(u64::MAX, || 0), 0..4);
         assert_eq!(flow.take(u64::MAX, || 0), 4..4);

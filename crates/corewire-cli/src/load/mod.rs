@@ -2,45 +2,44 @@
 
 mod calls;
 mod connect;
-mod crew;
 mod echo;
 mod flow;
 mod one_way;
 mod open;
 mod rpc;
 mod schedule;
-mod station;
 mod tally;
+mod worker_state;
+mod workers;
 
 use crate::args::{CallMode, LoadArgs, LoadKind};
 use crate::bench::{OpenLoad, Row, latencies, per, results, write_json};
-use crate::conduct::{Length, Timed, by_clock, by_control};
+use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::moves::Moves;
 use crate::percentiles::Percentiles;
+use crate::run_control::{Length, Timed, by_clock, by_control};
 use crate::system;
 
 /// Loads the target and prints what came of it; whether there were no errors.
 pub(crate) fn load(args: &LoadArgs) -> Result<bool, Failure> {
     payload_size(args.kind, args.size)?;
     if args.streams > 1 && args.kind != LoadKind::Stream {
-        return Err(Failure::Setting("--streams is for load stream; rpc has --window".into()));
+        return Err(Failure::Setting("--streams is for load stream; rpc has --depth".into()));
     }
-    if args.rate.is_some() && !matches!(args.kind, LoadKind::Rpc | LoadKind::Standard | LoadKind::LengthField)
-    {
-        return Err(Failure::Setting("--rate is for rpc, standard and length-field".into()));
+    if args.rate.is_some() && !matches!(args.kind, LoadKind::Rpc | LoadKind::Srmp | LoadKind::LengthField) {
+        return Err(Failure::Setting("--rate is for rpc, srmp and length-field".into()));
     }
     system::check_fd_limit(args.connections)?;
-    let crew = if args.kind.is_udp() { crate::udp::crew(args)? } else { crew::start(args)? };
+    let workers = if args.kind.is_udp() { crate::udp::workers(args)? } else { workers::start(args)? };
     if args.control {
-        return by_control(crew).map(|()| true);
+        return by_control(workers).map(|()| true);
     }
     let length = match args.packets_in_all() {
         Some(_) => Length::Messages,
         None => Length::Clock { warmup: args.warmup, duration: args.duration },
     };
-    let driver = crew.driver.clone();
-    let row = row(args, driver, by_clock(crew, length)?);
+    let driver = workers.driver.clone();
+    let row = row(args, driver, by_clock(workers, length)?);
     let valid = row.errors == 0;
     print!("{}", results(std::slice::from_ref(&row)));
     let latencies = latencies(std::slice::from_ref(&row));
@@ -60,7 +59,7 @@ fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
         LoadKind::Receive | LoadKind::Echo | LoadKind::Rpc | LoadKind::Stream => Ok(size),
         LoadKind::Udp | LoadKind::UdpSend if size > 65_507 => refuse("a datagram has 65507 bytes at most"),
         LoadKind::Udp | LoadKind::UdpSend => Ok(size),
-        LoadKind::Standard => match size {
+        LoadKind::Srmp => match size {
             0..=4 => refuse("the header alone has 4 bytes and the payload needs one"),
             5..=65_538 => Ok(size - 4),
             65_539..=65_542 => refuse("with the header, messages have up to 65538 bytes or from 65543 on"),
@@ -74,13 +73,13 @@ fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
     }
 }
 
-/// What moves on each connection.
-fn moves(args: &LoadArgs) -> Moves {
+/// What exchange on each connection.
+fn exchange(args: &LoadArgs) -> Exchange {
     let size = args.size as u64;
     match args.kind {
-        LoadKind::Rpc => Moves::calls(size),
-        LoadKind::Stream => Moves::streams(size, args.frames as u64, args.wire),
-        _ => Moves::endless(size, size),
+        LoadKind::Rpc => Exchange::calls(size),
+        LoadKind::Stream => Exchange::streams(size, args.frames as u64, args.wire),
+        _ => Exchange::endless(size, size),
     }
 }
 
@@ -108,7 +107,7 @@ pub(crate) fn stream_name(wire: u8, is_many: bool) -> &'static str {
     }
 }
 
-/// What the load alone can say: the server's figures and the limit are not known here.
+/// What the load alone can say: the server's figures and the baseline are not known here.
 fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
     let Timed { before, after, report } = timed;
     let seconds = (after.at_ns - before.at_ns) as f64 / 1e9;
@@ -122,16 +121,16 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
     let heap = per((after.heap_bytes - before.heap_bytes) as f64, messages);
     let datagrams = |bytes: u64| (args.kind == LoadKind::Udp).then(|| bytes.div_ceil(args.size as u64));
     let totals = report.totals;
-    let workload = match (args.kind, args.batch, args.window) {
+    let workload = match (args.kind, args.batch, args.depth) {
         (LoadKind::Receive, 1, _) => "receive/single",
         (LoadKind::Receive, ..) => "receive/batch",
         (LoadKind::Echo, ..) => "echo",
         (LoadKind::Udp, ..) => "udp/echo",
         (LoadKind::UdpSend, ..) => "udp/send",
-        (LoadKind::Standard, _, 1) => "standard/single",
-        (LoadKind::Standard, ..) => "standard/window",
+        (LoadKind::Srmp, _, 1) => "srmp/single",
+        (LoadKind::Srmp, ..) => "srmp/pipelined",
         (LoadKind::LengthField, _, 1) => "length-field/single",
-        (LoadKind::LengthField, ..) => "length-field/window",
+        (LoadKind::LengthField, ..) => "length-field/pipelined",
         (LoadKind::Rpc, ..) => rpc_name(args.mode, args.wire),
         (LoadKind::Stream, ..) => stream_name(args.wire, args.streams > 1),
     };
@@ -139,7 +138,7 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         workload: workload.into(),
         driver,
         connections: args.connections,
-        window: args.window,
+        depth: args.depth,
         size: args.size,
         batch: args.batch,
         repeats: 1,
@@ -147,7 +146,7 @@ fn row(args: &LoadArgs, driver: String, timed: Timed) -> Row {
         msgs_per_s,
         msgs_per_s_min: msgs_per_s,
         msgs_per_s_max: msgs_per_s,
-        mbit_per_s: msgs_per_s * moves(args).per_message().0 * 8.0 / 1e6,
+        mbit_per_s: msgs_per_s * exchange(args).per_message().0 * 8.0 / 1e6,
         ns_per_msg: per(1e9, msgs_per_s),
         client_cpu_ns_per_msg: per((after.cpu_ns - before.cpu_ns) as f64, messages),
         heap_bytes_per_msg: heap,
@@ -170,16 +169,16 @@ mod tests {
     #[test]
     fn the_header_is_part_of_the_size() {
         assert_eq!(payload_size(LoadKind::Echo, 32).unwrap(), 32);
-        assert_eq!(payload_size(LoadKind::Standard, 32).unwrap(), 28);
-        assert_eq!(payload_size(LoadKind::Standard, 65_543).unwrap(), 65_535);
+        assert_eq!(payload_size(LoadKind::Srmp, 32).unwrap(), 28);
+        assert_eq!(payload_size(LoadKind::Srmp, 65_543).unwrap(), 65_535);
         assert_eq!(payload_size(LoadKind::LengthField, 32).unwrap(), 30);
     }
 
     #[test]
     fn sizes_that_no_message_can_have_are_refused() {
         for (kind, size) in [
-            (LoadKind::Standard, 4),
-            (LoadKind::Standard, 65_540),
+            (LoadKind::Srmp, 4),
+            (LoadKind::Srmp, 65_540),
             (LoadKind::LengthField, 2),
             (LoadKind::LengthField, 65_538),
         ] {

@@ -5,29 +5,29 @@ use std::rc::Rc;
 use corewire::client::ClientSendError;
 use corewire::{Bytes, CloseReason, Frame, Handler, NetClient, SendError, Session, spawn_local};
 
-use super::station::Station;
+use super::worker_state::WorkerState;
 
 /// Starts the task that sends until the phase or the budget ends.
-pub(crate) fn start(station: Rc<Station>, client: NetClient, session: Session, index: usize) {
-    station.traffic().in_flight.add(1);
+pub(crate) fn start(state: Rc<WorkerState>, client: NetClient, session: Session, index: usize) {
+    state.traffic().in_flight.add(1);
     drop(spawn_local(async move {
-        if let Err(error) = pour(&station, &client, index).await {
-            station.shared.fault(|| format!("connection {index}: {error}"));
+        if let Err(error) = pour(&state, &client, index).await {
+            state.shared.error(|| format!("connection {index}: {error}"));
         }
         if let Err(error) = flushed(&session).await {
-            station.shared.fault(|| format!("connection {index}: {error}"));
+            state.shared.error(|| format!("connection {index}: {error}"));
         }
-        station.traffic().in_flight.subtract(1);
-        station.shared.finished();
+        state.traffic().in_flight.subtract(1);
+        state.shared.finished();
     }));
 }
 
-async fn pour(station: &Station, client: &NetClient, index: usize) -> Result<(), ClientSendError> {
-    let (size, batch) = (station.args.size, station.args.batch as u64);
-    let block = Bytes::from(station.pattern.borrow_mut().message(0).repeat(station.args.batch));
-    let mut budget = station.budget(index).unwrap_or(u64::MAX);
-    let traffic = station.traffic();
-    while station.may_send() && budget > 0 {
+async fn pour(state: &WorkerState, client: &NetClient, index: usize) -> Result<(), ClientSendError> {
+    let (size, batch) = (state.args.size, state.args.batch as u64);
+    let block = Bytes::from(state.pattern.borrow_mut().message(0).repeat(state.args.batch));
+    let mut budget = state.budget(index).unwrap_or(u64::MAX);
+    let traffic = state.traffic();
+    while state.may_send() && budget > 0 {
         let packets = batch.min(budget);
         let bytes = packets as usize * size;
         if batch == 1 {
@@ -48,27 +48,27 @@ async fn flushed(session: &Session) -> Result<(), SendError> {
 
 /// The handler of a client whose server is a sink.
 pub(crate) struct Listener {
-    station: Rc<Station>,
+    state: Rc<WorkerState>,
     index: usize,
 }
 
 impl Listener {
-    pub(crate) fn new(station: Rc<Station>, index: usize) -> Self {
-        Self { station, index }
+    pub(crate) fn new(state: Rc<WorkerState>, index: usize) -> Self {
+        Self { state, index }
     }
 }
 
 impl Handler for Listener {
     fn on_open(&mut self, session: &Session) {
-        self.station.opened(self.index, session.clone());
+        self.state.opened(self.index, session.clone());
     }
 
     fn on_frame(&mut self, _: &Session, frame: Frame<'_>) {
         let (index, bytes) = (self.index, frame.payload().len());
-        self.station.shared.fault(|| format!("connection {index}: {bytes} bytes came that nobody waits for"));
+        self.state.shared.error(|| format!("connection {index}: {bytes} bytes came that nobody waits for"));
     }
 
     fn on_close(&mut self, _: &Session, reason: &CloseReason) {
-        self.station.closed(self.index, reason);
+        self.state.closed(self.index, reason);
     }
 }

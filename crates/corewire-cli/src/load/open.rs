@@ -10,8 +10,8 @@ use corewire::runtime::yield_now;
 use corewire::{sleep, spawn_local};
 
 use super::schedule::{Calls, Next, Schedule};
-use super::station::Station;
-use crate::conduct::Latency;
+use super::worker_state::WorkerState;
+use crate::run_control::Latency;
 use crate::system::monotonic_ns;
 
 /// Timers have a resolution of a millisecond: so long before a call is due the worker does not wait any more, but looks
@@ -30,13 +30,13 @@ pub(super) struct Open {
 
 impl Open {
     /// The next call that is due, by its number; `Ready(None)` when there will be none.
-    pub(super) fn poll_take(&self, station: &Station, context: &mut Context<'_>) -> Poll<Option<u64>> {
-        if !station.may_send() {
+    pub(super) fn poll_take(&self, state: &WorkerState, context: &mut Context<'_>) -> Poll<Option<u64>> {
+        if !state.may_send() {
             return Poll::Ready(None);
         }
         match self.calls.borrow_mut().take(monotonic_ns()) {
             Next::Due { number, is_late } => {
-                station.traffic().late.add(u64::from(is_late));
+                state.traffic().late.add(u64::from(is_late));
                 Poll::Ready(Some(number))
             }
             Next::Over => Poll::Ready(None),
@@ -51,13 +51,13 @@ impl Open {
         }
     }
 
-    pub(super) async fn take(&self, station: &Station) -> Option<u64> {
-        poll_fn(|context| self.poll_take(station, context)).await
+    pub(super) async fn take(&self, state: &WorkerState) -> Option<u64> {
+        poll_fn(|context| self.poll_take(state, context)).await
     }
 
     /// Notes the latency of a call that is back.
-    pub(super) fn record(&self, station: &Station, number: u64) {
-        station.record(self.calls.borrow().latency(number, monotonic_ns()));
+    pub(super) fn record(&self, state: &WorkerState, number: u64) {
+        state.record(self.calls.borrow().latency(number, monotonic_ns()));
     }
 
     fn wake(&self) {
@@ -86,41 +86,41 @@ impl Open {
 #[derive(Debug)]
 pub(super) struct Pacer {
     schedule: Schedule,
-    lanes: Vec<Rc<Open>>,
+    connections: Vec<Rc<Open>>,
 }
 
 impl Pacer {
     /// Begins now; `budgets` has one for each connection of this worker.
-    pub(super) fn start(station: &Rc<Station>, rate: u64, thread: usize, budgets: &[u64]) -> Rc<Self> {
-        let (mine, all) = (budgets.len() as u64, station.args.connections as u64);
+    pub(super) fn start(state: &Rc<WorkerState>, rate: u64, thread: usize, budgets: &[u64]) -> Rc<Self> {
+        let (mine, all) = (budgets.len() as u64, state.args.connections as u64);
         // Workers do not send in step.
         let begun_ns = monotonic_ns() + thread as u64 * 1_000_000_000 / rate;
         let schedule = Schedule::new(begun_ns, rate, mine, all);
-        let lane = |(lane, budget): (usize, &u64)| {
-            let calls = RefCell::new(Calls::new(schedule, lane as u64, mine, *budget));
+        let connection = |(connection, budget): (usize, &u64)| {
+            let calls = RefCell::new(Calls::new(schedule, connection as u64, mine, *budget));
             Rc::new(Open { calls, waiting: RefCell::default() })
         };
-        let lanes = budgets.iter().enumerate().map(lane).collect();
-        let pacer = Rc::new(Self { schedule, lanes });
-        let (station, own) = (Rc::clone(station), Rc::clone(&pacer));
-        drop(spawn_local(async move { own.run(&station).await }));
+        let connections = budgets.iter().enumerate().map(connection).collect();
+        let pacer = Rc::new(Self { schedule, connections });
+        let (state, own) = (Rc::clone(state), Rc::clone(&pacer));
+        drop(spawn_local(async move { own.run(&state).await }));
         pacer
     }
 
-    pub(super) fn lane(&self, at: usize) -> Option<Rc<Open>> {
-        self.lanes.get(at).cloned()
+    pub(super) fn connection(&self, at: usize) -> Option<Rc<Open>> {
+        self.connections.get(at).cloned()
     }
 
     /// Wakes a task of a connection when a call of it is due.
-    async fn run(&self, station: &Station) {
+    async fn run(&self, state: &WorkerState) {
         let mut next = 0;
-        let places = (self.lanes.len() * station.args.window) as u64;
-        while station.may_send() {
+        let places = (self.connections.len() * state.args.depth) as u64;
+        while state.may_send() {
             let now = monotonic_ns();
             let due = self.schedule.due(now);
             // No more than the connections can take at a time.
             for call in next.max(due.saturating_sub(places))..due {
-                self.lanes[(call % self.lanes.len() as u64) as usize].wake();
+                self.connections[(call % self.connections.len() as u64) as usize].wake();
             }
             next = due;
             let left = Duration::from_nanos(self.schedule.at(next).saturating_sub(now));
@@ -134,6 +134,6 @@ impl Pacer {
 
     /// The calls that were due and never sent, noted with the time that they waited.
     pub(super) fn count_unsent(&self, stopped_ns: u64, latency: &mut Latency) -> u64 {
-        self.lanes.iter().map(|lane| lane.count_unsent(stopped_ns, latency)).sum()
+        self.connections.iter().map(|connection| connection.count_unsent(stopped_ns, latency)).sum()
     }
 }

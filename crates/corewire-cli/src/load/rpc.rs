@@ -11,8 +11,8 @@ use corewire::spawn_local;
 use corewire_rpc::{Bytes, Channel, MethodPath, Status, Unary, Version};
 
 use super::open::Open;
-use super::station::{Station, share};
 use super::tally::Tally;
+use super::worker_state::{WorkerState, share};
 use crate::args::{CallMode, LoadArgs, LoadKind};
 use crate::failure::Failure;
 use crate::pattern::{Pattern, Probe};
@@ -30,37 +30,37 @@ pub(super) async fn connect(args: &LoadArgs) -> Result<Channel, Failure> {
 }
 
 /// Starts the tasks that call until the phase or the budget ends.
-pub(super) fn start(station: &Rc<Station>, channel: &Channel, index: usize, open: Option<&Rc<Open>>) {
-    let args = &station.args;
+pub(super) fn start(state: &Rc<WorkerState>, channel: &Channel, index: usize, open: Option<&Rc<Open>>) {
+    let args = &state.args;
     let places = match args.kind {
         LoadKind::Stream => args.streams as u64,
         // Those of an open load wait for their time one by one.
-        _ if open.is_some() && args.mode != CallMode::Unary => args.window as u64,
+        _ if open.is_some() && args.mode != CallMode::Unary => args.depth as u64,
         _ => 1,
     };
     let left = Rc::new(Cell::new(places));
     for place in 0..places {
-        let (station, channel, left) = (Rc::clone(station), channel.clone(), Rc::clone(&left));
+        let (state, channel, left) = (Rc::clone(state), channel.clone(), Rc::clone(&left));
         let open = open.cloned();
         drop(spawn_local(async move {
-            let mut lane = Lane::new(&station, &channel, index);
-            lane.budget = share(lane.budget, places, place);
-            if let Err(status) = lane.run(open.as_deref()).await {
-                station.shared.fault(|| format!("connection {index}: {status}"));
+            let mut connection = EchoConnection::new(&state, &channel, index);
+            connection.budget = share(connection.budget, places, place);
+            if let Err(status) = connection.run(open.as_deref()).await {
+                state.shared.error(|| format!("connection {index}: {status}"));
             }
             left.set(left.get() - 1);
             if left.get() == 0 {
-                station.shared.finished();
+                state.shared.finished();
             }
         }));
     }
 }
 
 /// What calls say: more than a connection has in flight, so that a reply that went to the wrong call is told by its
-/// content. All connections of a worker share them, as the limit sends everything from one place.
-pub(super) fn payloads(window: usize, size: usize) -> Rc<[Bytes]> {
+/// content. All connections of a worker share them, as the baseline sends everything from one place.
+pub(super) fn payloads(depth: usize, size: usize) -> Rc<[Bytes]> {
     let mut pattern = Pattern::new(size);
-    (0..=window as u64).map(|at| Bytes::copy_from_slice(pattern.message(at))).collect()
+    (0..=depth as u64).map(|at| Bytes::copy_from_slice(pattern.message(at))).collect()
 }
 
 /// Replies up to this size are compared whole; of larger ones every 16th is, and of the others the ends.
@@ -79,8 +79,8 @@ fn is_alike(reply: &[u8], message: &[u8]) -> bool {
 }
 
 /// The calls of one connection.
-struct Lane<'a> {
-    station: &'a Station,
+struct EchoConnection<'a> {
+    state: &'a WorkerState,
     channel: &'a Channel,
     path: MethodPath,
     /// Of the payloads, the one of its first message: neighbours begin with different ones.
@@ -88,17 +88,17 @@ struct Lane<'a> {
     budget: u64,
 }
 
-impl<'a> Lane<'a> {
-    fn new(station: &'a Station, channel: &'a Channel, index: usize) -> Self {
-        let args = &station.args;
+impl<'a> EchoConnection<'a> {
+    fn new(state: &'a WorkerState, channel: &'a Channel, index: usize) -> Self {
+        let args = &state.args;
         let service = if args.kind == LoadKind::Stream { "StreamBenchService" } else { "BenchEchoService" };
         let path = MethodPath::new(service, "echo").unwrap_or_else(|_| unreachable!("the names are short"));
-        Self { station, channel, path, first: index, budget: station.budget(index).unwrap_or(u64::MAX) }
+        Self { state, channel, path, first: index, budget: state.budget(index).unwrap_or(u64::MAX) }
     }
 
     /// Calls until the phase or the budget ends; `open` says when calls are due, where it is not when others are back.
     async fn run(&self, open: Option<&Open>) -> Result<(), Status> {
-        match (self.station.args.kind, self.station.args.mode, open) {
+        match (self.state.args.kind, self.state.args.mode, open) {
             (LoadKind::Stream, ..) => self.streams().await,
             (_, CallMode::Unary, _) => self.unary(open).await,
             (_, _, None) => self.modes().await,
@@ -108,40 +108,40 @@ impl<'a> Lane<'a> {
 
     #[inline]
     fn message(&self, number: u64) -> &Bytes {
-        let payloads = &self.station.payloads;
+        let payloads = &self.state.payloads;
         &payloads[((number + self.first as u64) % payloads.len() as u64) as usize]
     }
 
     #[inline]
     fn sent(&self) {
-        self.station.traffic().in_flight.add(1);
+        self.state.traffic().in_flight.add(1);
     }
 
     #[inline]
     fn received(&self, number: u64, reply: &Bytes) {
-        let traffic = self.station.traffic();
+        let traffic = self.state.traffic();
         traffic.in_flight.subtract(1);
         traffic.messages.add(1);
         let message = self.message(number);
         let is_same =
             if is_compared(number, message.len()) { reply == message } else { is_alike(reply, message) };
         if !is_same {
-            self.station.shared.fault(|| format!("message {number} got another reply"));
+            self.state.shared.error(|| format!("message {number} got another reply"));
         }
     }
 
     /// The oldest call first: the server answers in order.
     async fn unary(&self, open: Option<&Open>) -> Result<(), Status> {
-        let window = self.station.args.window;
-        let mut calls: VecDeque<Unary<'_>> = VecDeque::with_capacity(window);
+        let depth = self.state.args.depth;
+        let mut calls: VecDeque<Unary<'_>> = VecDeque::with_capacity(depth);
         let (mut sent, mut back) = (0, 0);
-        let mut probe = Probe::new(window);
+        let mut probe = Probe::new(depth);
         poll_fn(|context| {
             loop {
                 let mut may_come = false;
-                while calls.len() < window && sent < self.budget && self.station.may_send() {
+                while calls.len() < depth && sent < self.budget && self.state.may_send() {
                     if let Some(open) = open {
-                        let due = open.poll_take(self.station, context);
+                        let due = open.poll_take(self.state, context);
                         may_come = due.is_pending();
                         let Poll::Ready(Some(_)) = due else { break };
                     } else {
@@ -152,7 +152,7 @@ impl<'a> Lane<'a> {
                     sent += 1;
                     // A call begins when it is first polled.
                     if let Poll::Ready(ended) = Pin::new(&mut call).poll(context) {
-                        self.station.traffic().in_flight.subtract(1);
+                        self.state.traffic().in_flight.subtract(1);
                         return Poll::Ready(ended.map(|_| ()));
                     }
                     calls.push_back(call);
@@ -164,47 +164,47 @@ impl<'a> Lane<'a> {
                 calls.pop_front();
                 self.received(back, &reply?);
                 if let Some(open) = open {
-                    open.record(self.station, back);
+                    open.record(self.state, back);
                 }
                 back += 1;
                 if let Some(nanoseconds) = probe.received(back, monotonic_ns) {
-                    self.station.record(nanoseconds);
+                    self.state.record(nanoseconds);
                 }
             }
         })
         .await
     }
 
-    /// As many calls at a time as the window has, each in a place of its own.
+    /// `depth` calls at a time, one after the other in each place.
     async fn modes(&self) -> Result<(), Status> {
-        let mut probe = (0..self.station.args.window).map(|at| self.mode_calls(at)).collect::<Vec<_>>();
+        let mut probe = (0..self.state.args.depth).map(|at| self.mode_calls(at)).collect::<Vec<_>>();
         let mut places: Vec<_> = probe.drain(..).map(Box::pin).collect();
         poll_fn(|context| poll_all(&mut places, context)).await
     }
 
     async fn mode_calls(&self, place: usize) -> Result<(), Status> {
-        let window = self.station.args.window;
-        let share = share(self.budget, window as u64, place as u64);
-        let mut probe = Probe::new(window);
+        let depth = self.state.args.depth;
+        let share = share(self.budget, depth as u64, place as u64);
+        let mut probe = Probe::new(depth);
         for number in 0..share {
-            if !self.station.may_send() {
+            if !self.state.may_send() {
                 break;
             }
             probe.sending(number, number + 1, monotonic_ns);
             let reply = self.mode_call(number).await?;
             self.received(number, &reply);
             if let Some(nanoseconds) = probe.received(number + 1, monotonic_ns) {
-                self.station.record(nanoseconds);
+                self.state.record(nanoseconds);
             }
         }
         Ok(())
     }
 
     async fn mode_calls_when_due(&self, open: &Open) -> Result<(), Status> {
-        while let Some(number) = open.take(self.station).await {
+        while let Some(number) = open.take(self.state).await {
             let reply = self.mode_call(number).await?;
             self.received(number, &reply);
-            open.record(self.station, number);
+            open.record(self.state, number);
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl<'a> Lane<'a> {
     async fn mode_call(&self, number: u64) -> Result<Bytes, Status> {
         self.sent();
         let message = self.message(number).clone();
-        match self.station.args.mode {
+        match self.state.args.mode {
             CallMode::ClientStream => {
                 let (sink, reply) =
                     self.channel.client_stream::<Bytes, Bytes>(&self.path).only(message).await?;
@@ -232,22 +232,22 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// One stream after the other, each of so many frames, of which the window is on its way at a time.
+    /// One stream after the other, each of so many frames, of which `depth` are in flight.
     async fn streams(&self) -> Result<(), Status> {
-        let tally = (self.station.args.streams > 1).then(|| self.station.tally());
-        let frames = self.station.args.frames as u64;
-        let mut probe = Probe::new(self.station.args.window);
+        let tally = (self.state.args.streams > 1).then(|| self.state.tally());
+        let frames = self.state.args.frames as u64;
+        let mut probe = Probe::new(self.state.args.depth);
         let (mut left, mut frame) = (self.budget, 0);
-        while left > 0 && self.station.may_send() {
+        while left > 0 && self.state.may_send() {
             let count = frames.min(left);
             left -= count;
             let begun = monotonic_ns();
             // Between two frames nothing else may be in flight, and yet the stream is not at its end.
-            self.station.traffic().in_flight.add(1);
+            self.state.traffic().in_flight.add(1);
             self.one_stream(frame, count, &mut probe, tally.as_deref()).await?;
-            self.station.traffic().in_flight.subtract(1);
+            self.state.traffic().in_flight.subtract(1);
             frame += count;
-            self.station.record_stream(monotonic_ns().saturating_sub(begun));
+            self.state.record_stream(monotonic_ns().saturating_sub(begun));
         }
         Ok(())
     }
@@ -259,12 +259,12 @@ impl<'a> Lane<'a> {
         probe: &mut Probe,
         tally: Option<&Tally>,
     ) -> Result<(), Status> {
-        let window = self.station.args.window as u64;
+        let depth = self.state.args.depth as u64;
         let (sink, mut replies) = self.channel.stream(&self.path).await?;
         let mut sink = Some(sink);
         let (mut sent, mut back) = (0, 0);
         while back < count {
-            while sent < count && sent - back < window {
+            while sent < count && sent - back < depth {
                 probe.sending(first + sent, first + sent + 1, monotonic_ns);
                 self.sent();
                 if let Some(sink) = &mut sink {
@@ -280,10 +280,10 @@ impl<'a> Lane<'a> {
             self.received(back, &only(replies.next().await)?);
             back += 1;
             if let Some(nanoseconds) = probe.received(first + back, monotonic_ns) {
-                self.station.record(nanoseconds);
+                self.state.record(nanoseconds);
             }
             if let Some(tally) = tally {
-                tally.count(&self.station.shared);
+                tally.count(&self.state.shared);
             }
         }
         match replies.next().await {

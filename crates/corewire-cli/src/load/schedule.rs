@@ -36,8 +36,8 @@ impl Schedule {
 #[derive(Debug)]
 pub(crate) struct Calls {
     schedule: Schedule,
-    lane: u64,
-    lanes: u64,
+    connection: u64,
+    connections: u64,
     taken: u64,
     budget: u64,
 }
@@ -59,9 +59,9 @@ pub(crate) enum Next {
 }
 
 impl Calls {
-    /// The calls of connection `lane` of `lanes`, at most `budget`.
-    pub(crate) fn new(schedule: Schedule, lane: u64, lanes: u64, budget: u64) -> Self {
-        Self { schedule, lane, lanes, taken: 0, budget }
+    /// The calls of connection `connection` of `connections`, at most `budget`.
+    pub(crate) fn new(schedule: Schedule, connection: u64, connections: u64, budget: u64) -> Self {
+        Self { schedule, connection, connections, taken: 0, budget }
     }
 
     /// Takes the oldest call that is due.
@@ -84,13 +84,13 @@ impl Calls {
 
     /// The calls that are due and have not been taken, by their numbers.
     pub(crate) fn waiting(&self, now_ns: u64) -> std::ops::Range<u64> {
-        let before_mine = self.schedule.due(now_ns).saturating_sub(self.lane);
-        let due = before_mine.div_ceil(self.lanes).min(self.budget);
+        let before_mine = self.schedule.due(now_ns).saturating_sub(self.connection);
+        let due = before_mine.div_ceil(self.connections).min(self.budget);
         self.taken..due.max(self.taken)
     }
 
     fn intended(&self, number: u64) -> u64 {
-        self.schedule.at(number * self.lanes + self.lane)
+        self.schedule.at(number * self.connections + self.connection)
     }
 }
 
@@ -131,14 +131,16 @@ mod tests {
     #[test]
     fn connections_take_turns_and_have_all_calls_among_them() {
         let schedule = Schedule::new(0, 1_000, 1, 1);
-        let mut lanes: Vec<_> = (0..3).map(|lane| Calls::new(schedule, lane, 3, u64::MAX)).collect();
-        let waiting: u64 = lanes.iter().map(|lane| lane.waiting(9 * MS)).map(|r| r.end - r.start).sum();
+        let mut connections: Vec<_> =
+            (0..3).map(|connection| Calls::new(schedule, connection, 3, u64::MAX)).collect();
+        let waiting: u64 =
+            connections.iter().map(|connection| connection.waiting(9 * MS)).map(|r| r.end - r.start).sum();
         assert_eq!(waiting, 10);
-        assert_eq!(lanes[1].take(MS - 1), Next::NotYet);
-        assert_eq!(lanes[1].take(MS), Next::Due { number: 0, is_late: false });
-        assert_eq!(lanes[1].take(3 * MS), Next::NotYet);
-        assert_eq!(lanes[1].take(6 * MS), Next::Due { number: 1, is_late: true });
-        assert_eq!(lanes[1].waiting(7 * MS), 2..3);
+        assert_eq!(connections[1].take(MS - 1), Next::NotYet);
+        assert_eq!(connections[1].take(MS), Next::Due { number: 0, is_late: false });
+        assert_eq!(connections[1].take(3 * MS), Next::NotYet);
+        assert_eq!(connections[1].take(6 * MS), Next::Due { number: 1, is_late: true });
+        assert_eq!(connections[1].waiting(7 * MS), 2..3);
     }
 
     #[test]

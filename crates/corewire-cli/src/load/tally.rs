@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::conduct::{Phase, Shared};
+use crate::run_control::{Phase, Shared};
 
 /// The frames of one of several streams at a time, within the measured window.
 #[derive(Debug, Default)]

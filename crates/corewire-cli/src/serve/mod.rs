@@ -64,7 +64,7 @@ fn framed<H: Handler>(
 ) -> Result<ServerHandle, Failure> {
     match args.codec {
         CodecKind::None => start(args, || RawCodec, handler),
-        CodecKind::Standard => start(args, StandardCodec::default, handler),
+        CodecKind::Srmp => start(args, StandardCodec::default, handler),
         CodecKind::LengthField => start(args, LengthFieldCodec::default, handler),
     }
 }

@@ -1,4 +1,4 @@
-//! The limit: a bare loop on epoll around the calls of [`Wire`]. No sessions, no queues, no look at a single datagram.
+//! The baseline: a bare loop on epoll around the calls of [`Wire`]. No sessions, no queues, no look at a single datagram.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -15,18 +15,18 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::credit::{Credit, Received};
 use super::wire::Wire;
-use super::{STALL_MS, address, any_for, options};
-use crate::args::{LimitLoadArgs, LimitLoadKind, LimitServeArgs};
-use crate::conduct::{Crew, Latency, Phase, Shared, latency};
+use super::{QUIET_LOOKS, STALL_MS, address, any_for, options};
+use crate::args::{BaselineLoadArgs, BaselineLoadKind, BaselineServeArgs};
+use crate::baseline::poll::Poll;
 use crate::control::{Traffic, attend_server};
 use crate::failure::Failure;
-use crate::limit::poll::Poll;
+use crate::run_control::{Latency, Phase, Shared, Workers, latency};
 use crate::system;
 
 const WAKE: u64 = u64::MAX;
 
 /// Serves until standard input says `stop` or ends.
-pub(crate) fn limit_serve(args: &LimitServeArgs) -> Result<(), Failure> {
+pub(crate) fn baseline_serve(args: &BaselineServeArgs) -> Result<(), Failure> {
     let listen = address(&args.listen)?;
     let socket = open(listen, &options(args.no_offload)).map_err(Failure::io("cannot bind"))?;
     let local = socket.local_addr().ok().and_then(|address| address.as_socket());
@@ -41,10 +41,10 @@ pub(crate) fn limit_serve(args: &LimitServeArgs) -> Result<(), Failure> {
     });
     println!("listening on udp://{local}");
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
-    attend_server("limit", |snapshot| traffic.add_to(snapshot))
+    attend_server("baseline", |snapshot| traffic.add_to(snapshot))
 }
 
-fn serve(args: &LimitServeArgs, socket: &Socket, traffic: &Traffic) -> Result<(), Failure> {
+fn serve(args: &BaselineServeArgs, socket: &Socket, traffic: &Traffic) -> Result<(), Failure> {
     if let Some(&cpu) = args.cpus.0.first() {
         system::pin_to(cpu)?;
     }
@@ -72,7 +72,7 @@ fn serve(args: &LimitServeArgs, socket: &Socket, traffic: &Traffic) -> Result<()
 }
 
 /// The load thread.
-pub(crate) fn limit_crew(args: &LimitLoadArgs) -> Result<Crew, Failure> {
+pub(crate) fn baseline_workers(args: &BaselineLoadArgs) -> Result<Workers, Failure> {
     let target = address(&args.target)?;
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let wake = Arc::new(eventfd(0, flags).map_err(Failure::io("cannot create an eventfd"))?);
@@ -92,15 +92,15 @@ pub(crate) fn limit_crew(args: &LimitLoadArgs) -> Result<Crew, Failure> {
     let thread = std::thread::spawn(move || {
         let result = run(&args, target, &run_shared, &run_wake);
         if let Err(failure) = &result {
-            run_shared.fault(|| failure.to_string());
+            run_shared.error(|| failure.to_string());
         }
         run_ended.store(true, Ordering::Release);
         result
     });
-    Ok(Crew {
+    Ok(Workers {
         shared,
         connections,
-        driver: "limit".into(),
+        driver: "baseline".into(),
         wake: Box::new(move || {
             // As above.
             let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
@@ -123,7 +123,7 @@ struct Client {
 }
 
 fn run(
-    args: &LimitLoadArgs,
+    args: &BaselineLoadArgs,
     target: SocketAddr,
     shared: &Shared,
     wake: &OwnedFd,
@@ -143,12 +143,13 @@ fn run(
         shared.connected();
     }
     let mut load = Load {
-        window: if args.kind == LimitLoadKind::UdpSend { 0 } else { args.window },
+        depth: if args.kind == BaselineLoadKind::UdpSend { 0 } else { args.depth },
         wire: Wire::new(args.no_offload, args.size),
         latency: latency(),
         measurement: 0,
         shared,
     };
+    let mut quiet_looks = 0;
     while shared.phase() < Phase::Abort {
         let events = poll.wait()?;
         for at in 0..events {
@@ -157,13 +158,19 @@ fn run(
                     let mut count = [0; 8];
                     // Non-blocking: it is zero now either way.
                     let _ = rustix::io::read(wake, &mut count);
+                    let has_moved = clients.iter().any(|client| client.has_moved);
+                    quiet_looks = if has_moved { 0 } else { quiet_looks + 1 };
                     clients.iter_mut().for_each(|client| load.look_for_losses(client));
                 }
                 slot => load.receive(&mut clients[slot as usize]),
             }
         }
-        let phase = shared.phase();
-        if phase >= Phase::Drain && clients.iter().all(|client| client.in_flight == 0) {
+        // What was given up as lost may be late.
+        let traffic = shared.traffic(0);
+        let is_over = load.depth == 0
+            || traffic.recv_bytes.value() == traffic.sent_bytes.value()
+            || quiet_looks >= QUIET_LOOKS;
+        if shared.phase() >= Phase::Drain && is_over {
             break;
         }
     }
@@ -172,7 +179,7 @@ fn run(
 
 struct Load<'a> {
     /// 0: one way.
-    window: usize,
+    depth: usize,
     wire: Wire,
     latency: Latency,
     measurement: u32,
@@ -184,18 +191,18 @@ impl Load<'_> {
         if self.shared.phase() != Phase::Run {
             return;
         }
-        let count = match self.window {
+        let count = match self.depth {
             0 => client.credit.room() as usize,
-            window => window - client.in_flight,
+            depth => depth - client.in_flight,
         };
-        if self.window == 1 && count == 1 {
+        if self.depth == 1 && count == 1 {
             client.sent_at = Instant::now();
         }
         let sent = self.wire.send(&client.socket, count);
         let traffic = self.shared.traffic(0);
         traffic.sent_bytes.add(sent.bytes as u64);
         traffic.send_calls.add(sent.calls as u64);
-        match self.window {
+        match self.depth {
             0 => {
                 client.credit.sent(sent.datagrams as u64);
                 traffic.messages.add(sent.datagrams as u64);
@@ -207,7 +214,7 @@ impl Load<'_> {
     fn receive(&mut self, client: &mut Client) {
         let Some(received) = self.wire.receive(&client.socket) else { return };
         client.has_moved = true;
-        if self.window == 0 {
+        if self.depth == 0 {
             client.credit.told(self.wire.last(&received));
             return self.fill(client);
         }
@@ -216,7 +223,7 @@ impl Load<'_> {
         traffic.recv_bytes.add(received.bytes as u64);
         traffic.messages.add(received.datagrams as u64);
         client.in_flight = client.in_flight.saturating_sub(received.datagrams);
-        if self.window == 1 && self.shared.phase() == Phase::Run {
+        if self.depth == 1 && self.shared.phase() == Phase::Run {
             if self.measurement != self.shared.measurement() {
                 self.measurement = self.shared.measurement();
                 self.latency.reset();

@@ -12,10 +12,10 @@ use corewire::runtime::Runtime;
 use corewire::runtime::udp::{Datagram, Run, SendMeta, UdpError, UdpOptions, UdpPort, UdpProtocol, open};
 
 use super::credit::Credit;
-use super::{STALL_MS, address, any_for, options};
+use super::{QUIET_LOOKS, STALL_MS, address, any_for, options};
 use crate::args::{LoadArgs, LoadKind};
-use crate::conduct::{Crew, Latency, Phase, Shared, latency};
 use crate::failure::Failure;
+use crate::run_control::{Latency, Phase, Shared, Workers, latency};
 use crate::serve::{driver_kind, driver_name};
 
 /// Datagrams that a one-way client sends before another has its turn.
@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// Opens the clients on their workers.
-pub(crate) fn crew(args: &LoadArgs) -> Result<Crew, Failure> {
+pub(crate) fn workers(args: &LoadArgs) -> Result<Workers, Failure> {
     let target = address(&args.target)?;
     let (cpus, workers) = (args.workers.cores(), args.workers.of_load(args.connections));
     let mut builder =
@@ -46,7 +46,7 @@ pub(crate) fn crew(args: &LoadArgs) -> Result<Crew, Failure> {
     }
     let runtime = Arc::new(runtime);
     let (waker, counted, ended) = (Arc::clone(&runtime), Arc::clone(&runtime), Arc::clone(&shared));
-    Ok(Crew {
+    Ok(Workers {
         connections: args.connections,
         driver: driver_name(args.workers.driver),
         wake: Box::new(move || {
@@ -81,8 +81,10 @@ fn connect(args: &LoadArgs, target: SocketAddr, worker: usize, workers: usize, s
             thread: worker,
             size: args.size,
             run: run.clone(),
-            window: if args.kind == LoadKind::UdpSend { 0 } else { args.window },
+            depth: if args.kind == LoadKind::UdpSend { 0 } else { args.depth },
             in_flight: 0,
+            given_up: 0,
+            quiet_looks: 0,
             left: each.unwrap_or(u64::MAX),
             back: each.unwrap_or(u64::MAX),
             credit: Credit::new(args.no_offload, args.connections),
@@ -94,7 +96,7 @@ fn connect(args: &LoadArgs, target: SocketAddr, worker: usize, workers: usize, s
         };
         match open_client(target, &options, client) {
             Ok(port) => HERE.with_borrow_mut(|ports| ports.push(port)),
-            Err(error) => return shared.fault(|| error.to_string()),
+            Err(error) => return shared.error(|| error.to_string()),
         }
         shared.connected();
     }
@@ -127,15 +129,18 @@ fn gather(runtime: &Runtime, workers: usize) -> Result<Latency, Failure> {
     Ok(merged)
 }
 
-/// One socket: keeps a window of datagrams in flight, or (window 0) sends what the receiver has credit for.
+/// One socket: keeps `depth` datagrams in flight, or (depth 0) sends what the receiver has credit for.
 struct Client {
     shared: Arc<Shared>,
     thread: usize,
     size: usize,
     /// Datagrams one behind the other.
     run: Bytes,
-    window: usize,
+    depth: usize,
     in_flight: usize,
+    /// Given up as lost, and replaced by others; they may still come.
+    given_up: usize,
+    quiet_looks: u32,
     /// Datagrams to send, and to count.
     left: u64,
     back: u64,
@@ -153,13 +158,13 @@ impl Client {
         if self.shared.phase() != Phase::Run {
             return;
         }
-        let room = match self.window {
+        let room = match self.depth {
             0 if port.is_blocked() => 0,
             0 => (self.credit.room() as usize).min(ONE_WAY_RUN),
-            window => window - self.in_flight,
+            depth => depth - self.in_flight,
         };
         let count = room.min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        if self.window == 1 && count == 1 {
+        if self.depth == 1 && count == 1 {
             self.sent_at = Instant::now();
         }
         let mut sent = 0;
@@ -172,7 +177,7 @@ impl Client {
             sent += run;
         }
         self.note_sent(sent);
-        if self.window == 0 && sent > 0 && self.left > 0 {
+        if self.depth == 0 && sent > 0 && self.left > 0 {
             port.request_flush();
         }
     }
@@ -181,7 +186,7 @@ impl Client {
         let traffic = self.shared.traffic(self.thread);
         traffic.sent_bytes.add((sent * self.size) as u64);
         self.left -= sent as u64;
-        if self.window > 0 {
+        if self.depth > 0 {
             self.in_flight += sent;
             traffic.in_flight.add(sent as u64);
         } else {
@@ -193,7 +198,7 @@ impl Client {
 
     fn came(&mut self, payload: &[u8], datagrams: usize) {
         self.has_moved = true;
-        if self.window == 0 {
+        if self.depth == 0 {
             return self.credit.told(payload);
         }
         let traffic = self.shared.traffic(self.thread);
@@ -202,8 +207,10 @@ impl Client {
         // One that was given up as lost may still come.
         let known = datagrams.min(self.in_flight);
         self.in_flight -= known;
-        traffic.in_flight.subtract(known as u64);
-        if self.window == 1 && self.shared.phase() == Phase::Run {
+        let late = (datagrams - known).min(self.given_up);
+        self.given_up -= late;
+        traffic.in_flight.subtract((known + late) as u64);
+        if self.depth == 1 && self.shared.phase() == Phase::Run {
             let mut latency = self.latency.borrow_mut();
             if self.measurement != self.shared.measurement() {
                 self.measurement = self.shared.measurement();
@@ -249,19 +256,28 @@ impl UdpProtocol for Client {
 
     fn on_timer(&mut self, port: &UdpPort) {
         let has_moved = std::mem::take(&mut self.has_moved);
-        if !has_moved && self.window == 0 {
+        if has_moved {
+            self.quiet_looks = 0;
+        }
+        if !has_moved && self.depth == 0 {
             self.credit.stalled();
         }
-        if !has_moved && self.in_flight > 0 {
-            let lost = std::mem::take(&mut self.in_flight) as u64;
-            self.shared.traffic(self.thread).in_flight.subtract(lost);
-            self.count_back(lost);
+        if !has_moved {
+            let lost = std::mem::take(&mut self.in_flight);
+            self.given_up += lost;
+            self.count_back(lost as u64);
+            // The drain waits for late ones until nothing has moved for a while.
+            self.quiet_looks = if self.shared.phase() > Phase::Run { self.quiet_looks + 1 } else { 0 };
+            if self.quiet_looks >= QUIET_LOOKS {
+                let given_up = std::mem::take(&mut self.given_up) as u64;
+                self.shared.traffic(self.thread).in_flight.subtract(given_up);
+            }
         }
         self.fill(port);
         port.set_timer(Some(Duration::from_millis(STALL_MS)));
     }
 
     fn on_error(&mut self, _: &UdpPort, error: UdpError) {
-        self.shared.fault(|| error.to_string());
+        self.shared.error(|| error.to_string());
     }
 }

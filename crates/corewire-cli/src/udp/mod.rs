@@ -1,4 +1,4 @@
-//! Datagram load, and the limit beside which it is measured.
+//! Datagram load, and the baseline beside which it is measured.
 
 #[cfg(target_os = "linux")]
 mod bare;
@@ -8,8 +8,8 @@ mod load;
 mod wire;
 
 #[cfg(target_os = "linux")]
-pub(crate) use bare::{limit_crew, limit_serve};
-pub(crate) use load::crew;
+pub(crate) use bare::{baseline_serve, baseline_workers};
+pub(crate) use load::workers;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -19,6 +19,8 @@ use crate::failure::Failure;
 
 /// How often a client looks whether its datagrams are lost, and sends new ones in their place.
 const STALL_MS: u64 = 20;
+/// So many looks without a datagram end the wait for those that are still missing when sending has stopped.
+const QUIET_LOOKS: u32 = 15;
 
 /// The address in `udp://host:port`.
 fn address(uri: &str) -> Result<SocketAddr, Failure> {
@@ -43,11 +45,13 @@ fn any_for(target: SocketAddr) -> SocketAddr {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn limit_serve(_: &crate::args::LimitServeArgs) -> Result<(), Failure> {
-    Err(Failure::Setting("the limit can be measured on Linux only".into()))
+pub(crate) fn baseline_serve(_: &crate::args::BaselineServeArgs) -> Result<(), Failure> {
+    Err(Failure::Setting("the baseline can be measured on Linux only".into()))
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn limit_crew(_: &crate::args::LimitLoadArgs) -> Result<crate::conduct::Crew, Failure> {
-    Err(Failure::Setting("the limit can be measured on Linux only".into()))
+pub(crate) fn baseline_workers(
+    _: &crate::args::BaselineLoadArgs,
+) -> Result<crate::run_control::Workers, Failure> {
+    Err(Failure::Setting("the baseline can be measured on Linux only".into()))
 }

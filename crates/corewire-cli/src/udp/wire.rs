@@ -1,10 +1,11 @@
-//! What the limit does with a socket: the fewest system calls that move the datagrams, and nothing else.
+//! What the baseline does with a socket: the fewest system calls that move the datagrams, and nothing else.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 
 use corewire::runtime::driver::Socket;
-use corewire::runtime::udp::{RecvBatch, SendBatch, SendMeta};
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg};
 use rustix::net::{RecvFlags, recvfrom};
 use socket2::{MsgHdr, SockAddr, SockRef};
 
@@ -65,17 +66,116 @@ fn cut_into(size: usize) -> [u8; 24] {
     message
 }
 
-/// Without offload: `recvmmsg` and `sendmmsg`.
+/// Without offload: `recvmmsg` and `sendmmsg`, so many datagrams at a time.
+const BATCH: usize = 64;
+
 pub(super) struct Singles {
-    batch: RecvBatch,
-    out: SendBatch,
+    size: usize,
+    /// A buffer for each datagram of a batch, one behind the other.
+    buffers: Vec<u8>,
+    received: Vec<(usize, Option<SockaddrStorage>)>,
+    /// One for each direction: after a send they would have a receive write to the addresses of that send.
+    recv_headers: MultiHeaders<SockaddrStorage>,
+    send_headers: MultiHeaders<SockaddrStorage>,
     payload: Vec<u8>,
 }
 
 impl Singles {
+    /// A count that is told is longer than the least datagram.
+    const BUFFER_MIN: usize = 64;
+
     pub(super) fn new(size: usize) -> Self {
-        Self { batch: RecvBatch::new(), out: SendBatch::new(false), payload: vec![b'u'; size] }
+        Self {
+            size: size.max(Self::BUFFER_MIN),
+            buffers: vec![0; size.max(Self::BUFFER_MIN) * BATCH],
+            received: Vec::with_capacity(BATCH),
+            recv_headers: MultiHeaders::preallocate(BATCH, None),
+            send_headers: MultiHeaders::preallocate(BATCH, None),
+            payload: vec![b'u'; size],
+        }
     }
+
+    fn receive(&mut self, socket: &Socket) -> Option<Moved> {
+        self.received.clear();
+        let mut buffers = self.buffers.chunks_exact_mut(self.size);
+        let mut slices: [_; BATCH] =
+            std::array::from_fn(|_| [IoSliceMut::new(buffers.next().unwrap_or_default())]);
+        let received = recvmmsg(
+            socket.as_raw_fd(),
+            &mut self.recv_headers,
+            slices.iter_mut(),
+            MsgFlags::MSG_DONTWAIT,
+            None,
+        );
+        self.received.extend(received.ok()?.map(|one| (one.bytes, one.address)));
+        let bytes = self.received.iter().map(|(length, _)| length).sum();
+        let from = self.received.last().and_then(|(_, from)| from.as_ref()).and_then(socket_address);
+        (!self.received.is_empty()).then_some(Moved { datagrams: self.received.len(), bytes, calls: 1, from })
+    }
+
+    /// Sends back what was received last, each to where it came from.
+    fn send_back(&mut self, socket: &Socket) -> Moved {
+        let mut lengths = [0; BATCH];
+        let mut to = [None; BATCH];
+        for (at, (length, from)) in self.received.iter().enumerate() {
+            (lengths[at], to[at]) = (*length, *from);
+        }
+        let count = self.received.len();
+        let buffers = self.buffers.chunks_exact(self.size);
+        Self::send(&mut self.send_headers, socket, buffers, &lengths[..count], &to[..count])
+    }
+
+    fn send_new(&mut self, socket: &Socket, count: usize) -> Moved {
+        let lengths = [self.payload.len(); BATCH];
+        let mut all = Moved::default();
+        while all.datagrams < count {
+            let batch = BATCH.min(count - all.datagrams);
+            let payloads = std::iter::repeat(self.payload.as_slice());
+            let sent = Self::send(
+                &mut self.send_headers,
+                socket,
+                payloads,
+                &lengths[..batch],
+                &[None; BATCH][..batch],
+            );
+            all.datagrams += sent.datagrams;
+            all.bytes += sent.bytes;
+            all.calls += sent.calls;
+            if sent.datagrams < batch {
+                break;
+            }
+        }
+        all
+    }
+
+    /// One call; what the kernel does not take is not sent.
+    fn send<'a>(
+        headers: &mut MultiHeaders<SockaddrStorage>,
+        socket: &Socket,
+        mut payloads: impl Iterator<Item = &'a [u8]>,
+        lengths: &[usize],
+        to: &[Option<SockaddrStorage>],
+    ) -> Moved {
+        let slices: [_; BATCH] = std::array::from_fn(|at| {
+            let length = lengths.get(at).copied().unwrap_or(0);
+            [IoSlice::new(&payloads.next().unwrap_or_default()[..length])]
+        });
+        let slices = slices[..lengths.len()].iter();
+        let sent = sendmmsg(socket.as_raw_fd(), headers, slices, to, [], MsgFlags::MSG_DONTWAIT);
+        let datagrams = sent.map_or(0, Iterator::count);
+        Moved { datagrams, bytes: lengths[..datagrams].iter().sum(), calls: 1, from: None }
+    }
+
+    fn last(&self) -> &[u8] {
+        let Some((length, _)) = self.received.last() else { return &[] };
+        let begin = (self.received.len() - 1) * self.size;
+        &self.buffers[begin..begin + length]
+    }
+}
+
+fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into())))
 }
 
 /// Either.
@@ -105,17 +205,7 @@ impl Wire {
                 let (datagrams, bytes, from) = runs.receive(socket)?;
                 Some(Moved { datagrams, bytes, calls: 1, from })
             }
-            Self::Singles(singles) => {
-                let Singles { batch, .. } = &mut **singles;
-                batch.recv(socket).ok()?;
-                let mut moved = Moved { calls: 1, ..Moved::default() };
-                for datagram in batch.datagrams() {
-                    moved.datagrams += 1;
-                    moved.bytes += datagram.payload().len();
-                    moved.from = datagram.from();
-                }
-                Some(moved)
-            }
+            Self::Singles(singles) => singles.receive(socket),
         }
     }
 
@@ -129,14 +219,7 @@ impl Wire {
                     false => Moved::default(),
                 }
             }
-            Self::Singles(singles) => {
-                let Singles { batch, out, .. } = &mut **singles;
-                for datagram in batch.datagrams() {
-                    let _ = out.push(datagram.from(), &[datagram.payload()], SendMeta::default());
-                }
-                let flushed = out.flush(socket);
-                Moved { datagrams: flushed.datagrams, bytes: flushed.bytes, calls: flushed.calls, from: None }
-            }
+            Self::Singles(singles) => singles.send_back(socket),
         }
     }
 
@@ -164,21 +247,7 @@ impl Wire {
                     }
                 }
             }
-            Self::Singles(singles) => {
-                let Singles { out, payload, .. } = &mut **singles;
-                for _ in 0..count {
-                    // The batch is empty at the start: all fit.
-                    let _ = out.push(None, &[payload], SendMeta::default());
-                }
-                let flushed = out.flush(socket);
-                out.clear();
-                moved = Moved {
-                    datagrams: flushed.datagrams,
-                    bytes: flushed.bytes,
-                    calls: flushed.calls,
-                    from: None,
-                };
-            }
+            Self::Singles(singles) => moved = singles.send_new(socket, count),
         }
         moved
     }
@@ -187,9 +256,7 @@ impl Wire {
     pub(super) fn last(&self, received: &Moved) -> &[u8] {
         match self {
             Self::Runs(runs) => &runs.buffer[..received.bytes],
-            Self::Singles(singles) => {
-                singles.batch.datagrams().last().map_or(&[], |datagram| datagram.payload())
-            }
+            Self::Singles(singles) => singles.last(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The limit's two programs talk over loopback: counts are checked, speed is not.
+//! The baseline's two programs talk over loopback: counts are checked, speed is not.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a panic is a failed test
 
@@ -63,24 +63,24 @@ impl Drop for Program {
 }
 
 fn server(kind: &str, more: &[&str]) -> (Program, String) {
-    let mut server = Program::start(&[&["limit-serve", kind, "--control"], more].concat());
+    let mut server = Program::start(&[&["baseline-serve", kind, "--control"], more].concat());
     let uri = server.line().strip_prefix("listening on ").unwrap().to_owned();
     (server, uri)
 }
 
 /// Runs until `messages` are back, then drains; the load's report and the server's last snapshot.
-fn echo(connections: u64, window: u64, size: u64, messages: u64) -> (Value, Value) {
-    exchange(connections, window, messages, &[], &["--size", &size.to_string()])
+fn echo(connections: u64, depth: u64, size: u64, messages: u64) -> (Value, Value) {
+    exchange(connections, depth, messages, &[], &["--size", &size.to_string()])
 }
 
-fn moves(connections: u64, window: u64, messages: u64, moves: &str) -> (Value, Value) {
-    exchange(connections, window, messages, &["--moves", moves], &["--moves", moves])
+fn moves(connections: u64, depth: u64, messages: u64, moves: &str) -> (Value, Value) {
+    exchange(connections, depth, messages, &["--exchange", moves], &["--exchange", moves])
 }
 
-fn exchange(connections: u64, window: u64, messages: u64, serve: &[&str], more: &[&str]) -> (Value, Value) {
+fn exchange(connections: u64, depth: u64, messages: u64, serve: &[&str], more: &[&str]) -> (Value, Value) {
     let (mut server, uri) = server("echo", serve);
-    let (c, w) = (connections.to_string(), window.to_string());
-    let load = ["limit-load", "echo", "--target", &uri, "--connections", &c, "--window", &w];
+    let (c, w) = (connections.to_string(), depth.to_string());
+    let load = ["baseline-load", "echo", "--target", &uri, "--connections", &c, "--depth", &w];
     let mut load = Program::start(&[&load, more].concat());
     assert_eq!(load.line(), "ready");
     server.snapshot_when(|s| s["sessions"] == connections);
@@ -91,8 +91,8 @@ fn exchange(connections: u64, window: u64, messages: u64, serve: &[&str], more: 
     (report, server.snapshot_when(|s| s["sessions"] == 0))
 }
 
-fn assert_all_came_back(connections: u64, window: u64, size: u64, messages: u64) {
-    let (report, server) = echo(connections, window, size, messages);
+fn assert_all_came_back(connections: u64, depth: u64, size: u64, messages: u64) {
+    let (report, server) = echo(connections, depth, size, messages);
     let totals = &report["totals"];
     assert_eq!(totals["errors"], 0, "{report}");
     assert!(totals["messages"].as_u64().unwrap() >= messages);
@@ -109,7 +109,7 @@ fn small_messages_one_at_a_time_all_come_back() {
 }
 
 #[test]
-fn small_messages_in_a_window_all_come_back() {
+fn small_messages_in_a_depth_all_come_back() {
     assert_all_came_back(5, 64, 32, 20_000);
 }
 
@@ -127,8 +127,8 @@ fn assert_both_sides_agree(report: &Value, server: &Value) {
 
 #[test]
 fn replies_have_the_length_that_is_asked_for() {
-    for (there, back, window) in [(87, 65, 4), (20, 1_000_000, 3), (2_000_000, 7, 2)] {
-        let (report, server) = moves(3, window, 50, &format!("{there}:{back}"));
+    for (there, back, depth) in [(87, 65, 4), (20, 1_000_000, 3), (2_000_000, 7, 2)] {
+        let (report, server) = moves(3, depth, 50, &format!("{there}:{back}"));
         assert_both_sides_agree(&report, &server);
         let totals = &report["totals"];
         let messages = totals["messages"].as_u64().unwrap();
@@ -141,8 +141,8 @@ fn replies_have_the_length_that_is_asked_for() {
 
 #[test]
 fn rounds_are_ended_before_the_load_ends() {
-    for window in [1, 3, 16, 40] {
-        let (report, server) = moves(3, window, 2_000, "42:16,16x144:144,16:16");
+    for depth in [1, 3, 16, 40] {
+        let (report, server) = moves(3, depth, 2_000, "42:16,16x144:144,16:16");
         assert_both_sides_agree(&report, &server);
         let messages = report["totals"]["messages"].as_u64().unwrap();
         assert_eq!(messages % 16, 0, "{report}");
@@ -154,7 +154,7 @@ fn rounds_are_ended_before_the_load_ends() {
 #[test]
 fn one_way_bytes_all_arrive() {
     let (mut server, uri) = server("sink", &[]);
-    let mut load = Program::start(&["limit-load", "sink", "--target", &uri, "--connections", "3"]);
+    let mut load = Program::start(&["baseline-load", "sink", "--target", &uri, "--connections", "3"]);
     assert_eq!(load.line(), "ready");
     load.tell("start");
     load.snapshot_when(|s| s["sent_bytes"].as_u64().unwrap() > 10_000_000);
@@ -179,9 +179,9 @@ fn a_snapshot_allocates_nothing() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_a_fault_and_not_a_hang() {
+fn a_server_that_goes_away_is_an_error_and_not_a_hang() {
     let (mut server, uri) = server("echo", &[]);
-    let mut load = Program::start(&["limit-load", "echo", "--target", &uri, "--connections", "2"]);
+    let mut load = Program::start(&["baseline-load", "echo", "--target", &uri, "--connections", "2"]);
     assert_eq!(load.line(), "ready");
     load.tell("start");
     load.snapshot_when(|s| s["messages"].as_u64().unwrap() > 10);

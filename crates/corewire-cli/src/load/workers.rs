@@ -7,17 +7,17 @@ use std::time::Duration;
 use corewire::NetUri;
 use corewire::runtime::Runtime;
 
-use super::station::Station;
+use super::worker_state::WorkerState;
 use super::{connect, payload_size};
 use crate::args::{LoadArgs, LoadKind};
-use crate::conduct::{Crew, Latency, Shared, latency};
 use crate::failure::Failure;
+use crate::run_control::{Latency, Shared, Workers, latency};
 use crate::serve::{driver_kind, driver_name};
 
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts the workers; each connects its share of the connections at once and waits for its phase.
-pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
+pub(crate) fn start(args: &LoadArgs) -> Result<Workers, Failure> {
     let uri = NetUri::parse(&args.target)
         .map_err(|error| Failure::Target { target: args.target.clone(), reason: error.to_string() })?;
     let (cpus, workers) = (args.workers.cores(), args.workers.of_load(args.connections));
@@ -37,13 +37,13 @@ pub(crate) fn start(args: &LoadArgs) -> Result<Crew, Failure> {
         let (args, shared, uri) = (Arc::clone(&args), Arc::clone(&shared), uri.clone());
         on(&runtime, worker, move || {
             let mine = (worker..args.connections).step_by(workers);
-            connect::connect(&Station::open(worker, args, shared, payload), &uri, mine);
+            connect::connect(&WorkerState::open(worker, args, shared, payload), &uri, mine);
         })?;
     }
     let runtime = Arc::new(runtime);
     let (waker, stopped, counted) = (Arc::clone(&runtime), Arc::clone(&shared), Arc::clone(&runtime));
     let (counters, is_rpc) = (Arc::clone(&shared), is_rpc(&args));
-    Ok(Crew {
+    Ok(Workers {
         connections: args.connections,
         driver: driver_name(args.workers.driver),
         wake: Box::new(move || {
@@ -108,11 +108,11 @@ fn on(runtime: &Runtime, worker: usize, call: impl FnOnce() + Send + 'static) ->
 
 /// Sending begins with the first wake-up; later ones end the worker's wait, and say that it has seen the end.
 fn wake_here() {
-    let station = Station::here();
-    if station.may_send() {
-        station.start();
+    let state = WorkerState::here();
+    if state.may_send() {
+        state.start();
     } else {
-        station.shared.has_seen_the_end();
+        state.shared.has_seen_the_end();
     }
 }
 
@@ -123,7 +123,7 @@ fn gather(runtime: &Runtime, workers: usize, shared: &Shared) -> Result<Latency,
     for worker in 0..workers {
         let (merged, left) = (Arc::clone(&merged), Arc::clone(&left));
         on(runtime, worker, move || {
-            let own = Station::close();
+            let own = WorkerState::close();
             let added = merged.lock().unwrap_or_else(PoisonError::into_inner).add(own);
             debug_assert!(added.is_ok(), "all histograms have the same bounds");
             left.fetch_sub(1, Ordering::Release);
@@ -137,7 +137,7 @@ fn gather(runtime: &Runtime, workers: usize, shared: &Shared) -> Result<Latency,
         std::thread::sleep(Duration::from_millis(1));
     }
     let missing = shared.in_flight();
-    shared.faults(missing, || format!("{missing} messages or senders never came to an end"));
+    shared.errors(missing, || format!("{missing} messages or senders never came to an end"));
     let merged = merged.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Ok(merged)
 }

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use corewire::{CloseReason, NetClient, Session};
 use corewire_rpc::{Bytes, Channel};
 
-use super::echo::Lane;
+use super::echo::EchoConnection;
 use super::open::Pacer;
 use super::tally::Tally;
 use super::{calls, one_way, rpc};
 use crate::args::{LoadArgs, LoadKind};
-use crate::conduct::{Latency, Phase, Shared, latency};
 use crate::control::Traffic;
 use crate::pattern::Pattern;
+use crate::run_control::{Latency, Phase, Shared, latency};
 
 /// One worker's part of a load.
 #[derive(Debug)]
-pub(crate) struct Station {
+pub(crate) struct WorkerState {
     pub(crate) args: Arc<LoadArgs>,
     pub(crate) shared: Arc<Shared>,
     /// What raw messages say.
@@ -36,28 +36,28 @@ pub(crate) struct Station {
     measurement: Cell<u32>,
     clients: RefCell<Vec<(usize, NetClient)>>,
     sessions: RefCell<BTreeMap<usize, Session>>,
-    lanes: RefCell<BTreeMap<usize, Rc<Lane>>>,
+    connections: RefCell<BTreeMap<usize, Rc<EchoConnection>>>,
     channels: RefCell<Vec<(usize, Channel)>>,
 }
 
 thread_local! {
-    static HERE: RefCell<Option<Rc<Station>>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<Rc<WorkerState>>> = const { RefCell::new(None) };
 }
 
-impl Station {
-    /// Makes the station of this worker; `payload` is the size of what messages carry.
+impl WorkerState {
+    /// Makes the state of this worker; `payload` is the size of what messages carry.
     pub(crate) fn open(thread: usize, args: Arc<LoadArgs>, shared: Arc<Shared>, payload: usize) -> Rc<Self> {
         let messages = match args.kind {
-            LoadKind::Standard | LoadKind::LengthField => calls::messages(args.window, payload),
+            LoadKind::Srmp | LoadKind::LengthField => calls::messages(args.depth, payload),
             LoadKind::Receive | LoadKind::Echo | LoadKind::Udp | LoadKind::UdpSend => Rc::default(),
             LoadKind::Rpc | LoadKind::Stream => Rc::default(),
         };
         let payloads = match args.kind {
-            LoadKind::Rpc | LoadKind::Stream => rpc::payloads(args.window, payload),
+            LoadKind::Rpc | LoadKind::Stream => rpc::payloads(args.depth, payload),
             _ => Rc::default(),
         };
-        let pattern = Pattern::for_window(payload, args.window);
-        let station = Rc::new(Self {
+        let pattern = Pattern::for_depth(payload, args.depth);
+        let state = Rc::new(Self {
             args,
             shared,
             pattern: RefCell::new(pattern),
@@ -71,42 +71,42 @@ impl Station {
             measurement: Cell::new(0),
             clients: RefCell::default(),
             sessions: RefCell::default(),
-            lanes: RefCell::default(),
+            connections: RefCell::default(),
             channels: RefCell::default(),
         });
-        HERE.set(Some(Rc::clone(&station)));
-        station
+        HERE.set(Some(Rc::clone(&state)));
+        state
     }
 
-    /// The station of this worker.
+    /// The state of this worker.
     ///
     /// # Panics
     /// Before [`open`](Self::open) or after [`close`](Self::close).
     pub(crate) fn here() -> Rc<Self> {
-        HERE.with_borrow(Clone::clone).expect("the station is open while connections are made")
+        HERE.with_borrow(Clone::clone).expect("the state is open while connections are made")
     }
 
-    /// Takes the station away from its worker, closes its clients and gives its latencies.
+    /// Takes the state away from its worker, closes its clients and gives its latencies.
     pub(crate) fn close() -> Latency {
-        let Some(station) = HERE.take() else { return latency() };
-        station.clients.take();
-        station.channels.take();
-        station.sessions.take();
-        station.lanes.take();
-        let shared = &station.shared;
-        shared.add_streams(&station.streams.borrow());
-        let tallies = station.tallies.take();
+        let Some(state) = HERE.take() else { return latency() };
+        state.clients.take();
+        state.channels.take();
+        state.sessions.take();
+        state.connections.take();
+        let shared = &state.shared;
+        shared.add_streams(&state.streams.borrow());
+        let tallies = state.tallies.take();
         tallies.iter().for_each(|tally| shared.add_pace(tally.within(shared.measurement())));
-        let mut latency = station.latency.borrow().clone();
-        if let Some(pacer) = station.pacer.take() {
+        let mut latency = state.latency.borrow().clone();
+        if let Some(pacer) = state.pacer.take() {
             shared.add_unsent(pacer.count_unsent(shared.stopped_ns(), &mut latency));
         }
         latency
     }
 
-    /// Keeps the raw lane of a connection.
-    pub(crate) fn add_lane(&self, index: usize, lane: Rc<Lane>) {
-        self.lanes.borrow_mut().insert(index, lane);
+    /// Keeps the raw connection of a connection.
+    pub(crate) fn add_connection(&self, index: usize, connection: Rc<EchoConnection>) {
+        self.connections.borrow_mut().insert(index, connection);
     }
 
     /// Keeps the session of a connection, which the handler learns first.
@@ -126,33 +126,35 @@ impl Station {
         self.shared.connected();
     }
 
-    /// Notes the end of a connection, a fault unless it was ours to end it.
+    /// Notes the end of a connection, an error unless it was ours to end it.
     pub(crate) fn closed(&self, index: usize, reason: &CloseReason) {
         if !matches!(reason, CloseReason::Local | CloseReason::Shutdown) {
-            self.shared.fault(|| format!("connection {index} ended: {reason}"));
+            self.shared.error(|| format!("connection {index} ended: {reason}"));
         }
     }
 
     /// Lets every connection send.
     pub(crate) fn start(self: &Rc<Self>) {
         let pacer = self.pacer();
-        let open = |at| pacer.as_ref().and_then(|pacer| pacer.lane(at));
+        let open = |at| pacer.as_ref().and_then(|pacer| pacer.connection(at));
         for (at, (index, channel)) in self.channels.borrow().iter().enumerate() {
             rpc::start(self, channel, *index, open(at).as_ref());
         }
-        let lanes = self.lanes.take();
+        let connections = self.connections.take();
         let mut sessions = self.sessions.take();
         for (at, (index, client)) in self.clients.borrow().iter().enumerate() {
             let (index, client) = (*index, client.clone());
             let Some(session) = sessions.remove(&index) else {
-                self.shared.fault(|| format!("connection {index} has no session"));
+                self.shared.error(|| format!("connection {index} has no session"));
                 continue;
             };
             match self.args.kind {
-                LoadKind::Echo => lanes.get(&index).into_iter().for_each(|lane| lane.start(&session)),
+                LoadKind::Echo => {
+                    connections.get(&index).into_iter().for_each(|connection| connection.start(&session))
+                }
                 LoadKind::Receive => one_way::start(Rc::clone(self), client, session, index),
                 LoadKind::Udp | LoadKind::UdpSend => {}
-                LoadKind::Standard | LoadKind::LengthField => {
+                LoadKind::Srmp | LoadKind::LengthField => {
                     calls::start(Rc::clone(self), client, index, open(at));
                 }
                 // Their connections are channels.

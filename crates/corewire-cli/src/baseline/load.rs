@@ -1,4 +1,4 @@
-//! The load side of the limit.
+//! The load side of the baseline.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -9,13 +9,13 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::HOT_BUFFER;
+use super::pipeline::Pipeline;
 use super::poll::{Moved, Poll, address, receive, transmit};
-use super::rounds::Rounds;
-use crate::args::{LimitLoadArgs, LimitLoadKind};
-use crate::conduct::{Crew, Latency, Phase, Shared, latency};
+use crate::args::{BaselineLoadArgs, BaselineLoadKind};
+use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::moves::Moves;
 use crate::pattern::Probe;
+use crate::run_control::{Latency, Phase, Shared, Workers, latency};
 use crate::system;
 
 const WAKE: u64 = u64::MAX;
@@ -26,7 +26,7 @@ const BLOCK: usize = 64 * 1024 - 64;
 const BLOCKS_PER_EVENT: usize = 4;
 
 /// Starts the one load thread; it connects at once and waits for its phase.
-pub(crate) fn crew(args: &LimitLoadArgs) -> Result<Crew, Failure> {
+pub(crate) fn workers(args: &BaselineLoadArgs) -> Result<Workers, Failure> {
     let target = address(&args.target)?;
     let wake = Arc::new(
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -41,15 +41,15 @@ pub(crate) fn crew(args: &LimitLoadArgs) -> Result<Crew, Failure> {
     let thread = std::thread::spawn(move || {
         let result = run(&args, target, Arc::clone(&thread_shared), thread_wake);
         if let Err(failure) = &result {
-            thread_shared.fault(|| failure.to_string());
+            thread_shared.error(|| failure.to_string());
         }
         thread_ended.store(true, Ordering::Release);
         result
     });
-    Ok(Crew {
+    Ok(Workers {
         shared,
         connections,
-        driver: "limit".into(),
+        driver: "baseline".into(),
         wake: Box::new(move || {
             // A full counter means that a wake-up is already on its way.
             let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
@@ -63,7 +63,7 @@ pub(crate) fn crew(args: &LimitLoadArgs) -> Result<Crew, Failure> {
 }
 
 fn run(
-    args: &LimitLoadArgs,
+    args: &BaselineLoadArgs,
     target: SocketAddr,
     shared: Arc<Shared>,
     wake: Arc<OwnedFd>,
@@ -82,6 +82,8 @@ struct Load {
     wake: Arc<OwnedFd>,
     echo: bool,
     hot: Vec<u8>,
+    /// What is sent: not what was received, as in any program that has something to say.
+    payload: Payload,
     connections: Vec<Connection>,
     shared: Arc<Shared>,
     phase: Phase,
@@ -93,11 +95,36 @@ struct Load {
     measurement: u32,
 }
 
+/// Bytes to send: of a message that is longer than a buffer each byte has its own place, shorter ones are side by side.
+struct Payload {
+    bytes: Vec<u8>,
+    message: u64,
+}
+
+impl Payload {
+    fn new(message: usize) -> Self {
+        Self { bytes: vec![0x5a; message.max(HOT_BUFFER)], message: message as u64 }
+    }
+
+    /// What is next on a connection that has sent `at` bytes, and may send so many more.
+    #[inline]
+    fn next(&self, at: u64, most: usize) -> &[u8] {
+        let begin = if self.message > HOT_BUFFER as u64 { (at % self.message) as usize } else { 0 };
+        &self.bytes[begin..self.bytes.len().min(begin.saturating_add(most))]
+    }
+
+    fn block(&self) -> &[u8] {
+        &self.bytes[..BLOCK]
+    }
+}
+
 struct Connection {
     fd: OwnedFd,
     /// Bytes that may be sent now.
     to_send: usize,
-    rounds: Rounds,
+    /// Bytes sent so far: where in a message the next one is.
+    at: u64,
+    pipeline: Pipeline,
     round_begun_ns: u64,
     /// Messages handed to `to_send`, and messages back.
     sent: u64,
@@ -109,14 +136,14 @@ struct Connection {
 
 impl Load {
     fn connect(
-        args: &LimitLoadArgs,
+        args: &BaselineLoadArgs,
         target: SocketAddr,
         shared: Arc<Shared>,
         wake: Arc<OwnedFd>,
     ) -> Result<Self, Failure> {
         let poll = Poll::new()?;
         poll.add(&*wake, WAKE, EventFlags::IN)?;
-        let moves = args.moves.unwrap_or(Moves::endless(args.size as u64, args.size as u64));
+        let exchange = args.exchange.unwrap_or(Exchange::endless(args.size as u64, args.size as u64));
         let mut connections = Vec::with_capacity(args.connections);
         for slot in 0..args.connections {
             let stream =
@@ -125,11 +152,12 @@ impl Load {
             stream.set_nonblocking(true).map_err(Failure::io("cannot set up a connection"))?;
             let fd = OwnedFd::from(stream);
             poll.add(&fd, slot as u64, EventFlags::IN)?;
-            let probe = Probe::new(args.window);
+            let probe = Probe::new(args.depth);
             connections.push(Connection {
                 fd,
                 to_send: 0,
-                rounds: Rounds::new(moves, args.window),
+                at: 0,
+                pipeline: Pipeline::new(exchange, args.depth),
                 round_begun_ns: 0,
                 sent: 0,
                 back: 0,
@@ -142,8 +170,9 @@ impl Load {
         Ok(Self {
             poll,
             wake,
-            echo: args.kind == LimitLoadKind::Echo,
-            hot: vec![0x5a; HOT_BUFFER],
+            echo: args.kind == BaselineLoadKind::Echo,
+            hot: vec![0; HOT_BUFFER],
+            payload: Payload::new(args.size),
             connections,
             shared,
             phase: Phase::Idle,
@@ -211,15 +240,15 @@ impl Load {
         Ok(())
     }
 
-    /// Allows what the window has room for to be sent, and times one of the messages when it is its turn.
+    /// Allows what the pipeline has room for to be sent, and times one of the messages when it is its turn.
     #[inline]
     fn hand_over(&mut self, slot: usize, is_new_round: bool) {
         let connection = &mut self.connections[slot];
-        let (messages, bytes) = connection.rounds.take();
+        let (messages, bytes) = connection.pipeline.take();
         connection.probe.sending(connection.sent, connection.sent + messages, system::monotonic_ns);
         connection.sent += messages;
         connection.to_send += usize::try_from(bytes).unwrap_or(usize::MAX);
-        if is_new_round && connection.rounds.has_rounds() {
+        if is_new_round && connection.pipeline.has_rounds() {
             connection.round_begun_ns = system::monotonic_ns();
         }
     }
@@ -230,13 +259,14 @@ impl Load {
         let traffic = self.shared.traffic(0);
         let connection = &mut self.connections[slot];
         while connection.to_send > 0 {
-            let bytes = connection.to_send.min(self.hot.len());
-            match transmit(&connection.fd, &self.hot[..bytes]) {
+            let bytes = self.payload.next(connection.at, connection.to_send);
+            match transmit(&connection.fd, bytes) {
                 Moved::Bytes(sent) => {
                     traffic.send_calls.add(1);
                     traffic.sent_bytes.add(sent as u64);
                     connection.to_send -= sent;
-                    if sent < bytes {
+                    connection.at += sent as u64;
+                    if sent < bytes.len() {
                         break;
                     }
                 }
@@ -261,13 +291,13 @@ impl Load {
             Moved::NotNow => return Ok(()),
             Moved::Closed => return self.lost(slot),
         };
-        let arrived = connection.rounds.arrived(received);
+        let arrived = connection.pipeline.arrived(received);
         connection.back += arrived.messages;
         let traffic = self.shared.traffic(0);
         traffic.recv_calls.add(1);
         traffic.recv_bytes.add(received as u64);
         traffic.messages.add(arrived.messages);
-        let has_rounds = connection.rounds.has_rounds();
+        let has_rounds = connection.pipeline.has_rounds();
         if arrived.messages == 0 && !arrived.is_idle && !has_rounds {
             return Ok(());
         }
@@ -299,7 +329,7 @@ impl Load {
         let traffic = self.shared.traffic(0);
         let fd = &self.connections[slot].fd;
         for _ in 0..BLOCKS_PER_EVENT {
-            match transmit(fd, &self.hot[..BLOCK]) {
+            match transmit(fd, self.payload.block()) {
                 Moved::Bytes(sent) => {
                     traffic.send_calls.add(1);
                     traffic.sent_bytes.add(sent as u64);
@@ -317,7 +347,7 @@ impl Load {
     fn lost(&mut self, slot: usize) -> Result<(), Failure> {
         let connection = &mut self.connections[slot];
         if std::mem::replace(&mut connection.open, false) {
-            self.shared.fault(|| format!("connection {slot} was closed by the server"));
+            self.shared.error(|| format!("connection {slot} was closed by the server"));
             self.poll.change(&connection.fd, slot as u64, EventFlags::ET)?;
             if self.echo && connection.back < connection.sent {
                 self.busy = self.busy.saturating_sub(1);
@@ -329,7 +359,7 @@ impl Load {
     fn count_missing(&self) {
         if self.echo {
             let missing = self.connections.iter().map(|c| c.sent - c.back).sum();
-            self.shared.faults(missing, || format!("{missing} messages never came back"));
+            self.shared.errors(missing, || format!("{missing} messages never came back"));
         }
     }
 }

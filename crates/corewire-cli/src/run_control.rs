@@ -1,4 +1,4 @@
-//! How a load run is conducted, whatever makes the load: connect, start, warm up, measure, drain, report.
+//! How a load runs, whatever makes the load: connect, start, warm up, measure, drain, report.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::trend::Progress;
 /// How long the connections may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the messages in flight may take to come back once sending has stopped.
-pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the load is to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ pub(crate) enum Phase {
     Abort = 3,
 }
 
-/// What the conductor and the threads of a load share.
+/// What the run control and the threads of a load share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     phase: AtomicU8,
@@ -104,13 +104,13 @@ impl Shared {
         self.finished.fetch_add(1, Ordering::Release);
     }
 
-    /// Counts a fault and keeps the first one's story.
-    pub(crate) fn fault(&self, story: impl FnOnce() -> String) {
-        self.faults(1, story);
+    /// Counts an error and keeps the first one's story.
+    pub(crate) fn error(&self, story: impl FnOnce() -> String) {
+        self.errors(1, story);
     }
 
-    /// Counts several faults of one kind.
-    pub(crate) fn faults(&self, count: u64, story: impl FnOnce() -> String) {
+    /// Counts several errors of one kind.
+    pub(crate) fn errors(&self, count: u64, story: impl FnOnce() -> String) {
         if count > 0 && self.errors.fetch_add(count, Ordering::Relaxed) == 0 {
             *self.first_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(story());
         }
@@ -189,8 +189,8 @@ impl Shared {
     }
 }
 
-/// The threads of a load: made by the limit program or by the library's clients, conducted the same way.
-pub(crate) struct Crew {
+/// The threads of a load: made by the baseline program or by the library's clients, run the same way.
+pub(crate) struct Workers {
     /// Shared with the threads.
     pub(crate) shared: Arc<Shared>,
     /// How many connections there will be.
@@ -207,15 +207,18 @@ pub(crate) struct Crew {
     pub(crate) join: Box<dyn FnOnce() -> Result<Latency, Failure>>,
 }
 
-impl Crew {
+impl Workers {
     fn snapshot(&self) -> Snapshot {
         self.shared.snapshot((self.calls)())
     }
 }
 
-impl std::fmt::Debug for Crew {
+impl std::fmt::Debug for Workers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Crew").field("connections", &self.connections).field("driver", &self.driver).finish()
+        f.debug_struct("Workers")
+            .field("connections", &self.connections)
+            .field("driver", &self.driver)
+            .finish()
     }
 }
 
@@ -233,7 +236,7 @@ pub(crate) struct LoadReport {
     pub(crate) fairness: Option<f64>,
     /// Calls of an open load that were due and never sent.
     pub(crate) unsent: u64,
-    /// The story of the first fault.
+    /// The story of the first error.
     pub(crate) first_error: Option<String>,
 }
 
@@ -262,55 +265,56 @@ pub(crate) enum Length {
     Messages,
 }
 
-/// Conducts a crew by the lines of the standard input; ends with the [`LoadReport`] on standard output.
-pub(crate) fn by_control(crew: Crew) -> Result<(), Failure> {
-    await_connections(&crew)?;
+/// Runs workers by the lines of standard input; ends with the [`LoadReport`] on standard output.
+pub(crate) fn by_control(workers: Workers) -> Result<(), Failure> {
+    await_connections(&workers)?;
     let mut dialogue = Dialogue::new();
     println!("ready");
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
     loop {
         match dialogue.command()? {
-            Command::Start => set_phase(&crew, Phase::Run),
-            Command::Measure => crew.shared.begin_measurement(),
-            Command::Snapshot => dialogue.answer(&crew.snapshot())?,
-            Command::Driver => dialogue.answer(&crew.driver)?,
+            Command::Start => set_phase(&workers, Phase::Run),
+            Command::Measure => workers.shared.begin_measurement(),
+            Command::Snapshot => dialogue.answer(&workers.snapshot())?,
+            Command::Driver => dialogue.answer(&workers.driver)?,
             Command::Stop => break,
         }
     }
-    let report = drain(crew)?;
+    let report = drain(workers)?;
     dialogue.answer(&report)
 }
 
-/// Conducts a crew by the clock or by a number of messages.
-pub(crate) fn by_clock(crew: Crew, length: Length) -> Result<Timed, Failure> {
-    await_connections(&crew)?;
+/// Runs workers by the clock or by a number of messages.
+pub(crate) fn by_clock(workers: Workers, length: Length) -> Result<Timed, Failure> {
+    await_connections(&workers)?;
     if let Length::Clock { warmup, .. } = length {
-        set_phase(&crew, Phase::Run);
+        set_phase(&workers, Phase::Run);
         std::thread::sleep(warmup);
-        crew.shared.begin_measurement();
+        workers.shared.begin_measurement();
     }
-    let before = crew.snapshot();
+    let before = workers.snapshot();
     match length {
-        Length::Clock { duration, .. } => watch(&crew, Some(duration)),
+        Length::Clock { duration, .. } => watch(&workers, Some(duration)),
         Length::Messages => {
-            set_phase(&crew, Phase::Run);
-            watch(&crew, None);
+            set_phase(&workers, Phase::Run);
+            watch(&workers, None);
         }
     }
-    let after = crew.snapshot();
-    let report = drain(crew)?;
+    let after = workers.snapshot();
+    let report = drain(workers)?;
     Ok(Timed { before, after, report })
 }
 
-fn await_connections(crew: &Crew) -> Result<(), Failure> {
+fn await_connections(workers: &Workers) -> Result<(), Failure> {
     let begun = Instant::now();
-    while crew.shared.connected.load(Ordering::Acquire) < crew.connections {
-        if let Some(story) = crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    while workers.shared.connected.load(Ordering::Acquire) < workers.connections {
+        if let Some(story) = workers.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
             return Err(Failure::Library(story));
         }
         if begun.elapsed() > CONNECT_TIMEOUT {
             return Err(Failure::TimedOut {
-                what: format!("connecting {} connections", crew.connections),
+                what: format!("connecting {} connections", workers.connections),
                 limit: CONNECT_TIMEOUT,
             });
         }
@@ -320,17 +324,17 @@ fn await_connections(crew: &Crew) -> Result<(), Failure> {
 }
 
 /// Waits for the end of the window, or for the end of all connections when there is no window.
-fn watch(crew: &Crew, window: Option<Duration>) {
+fn watch(workers: &Workers, window: Option<Duration>) {
     const STEP: Duration = Duration::from_millis(20);
     let begun = Instant::now();
     let mut progress = Progress::new(window);
     loop {
         let left = window.map(|w| w.saturating_sub(begun.elapsed()));
-        let finished = crew.shared.finished.load(Ordering::Acquire) >= crew.connections;
+        let finished = workers.shared.finished.load(Ordering::Acquire) >= workers.connections;
         if progress.is_shown() {
-            progress.take(begun.elapsed(), &crew.snapshot());
+            progress.take(begun.elapsed(), &workers.snapshot());
         }
-        if left.is_some_and(|left| left.is_zero()) || finished || (crew.ended)() {
+        if left.is_some_and(|left| left.is_zero()) || finished || (workers.ended)() {
             break;
         }
         let step = if window.is_none() { Duration::from_millis(1) } else { STEP };
@@ -339,29 +343,29 @@ fn watch(crew: &Crew, window: Option<Duration>) {
     progress.finish();
 }
 
-fn drain(crew: Crew) -> Result<LoadReport, Failure> {
-    set_phase(&crew, Phase::Drain);
+fn drain(workers: Workers) -> Result<LoadReport, Failure> {
+    set_phase(&workers, Phase::Drain);
     let begun = Instant::now();
-    while !(crew.ended)() && begun.elapsed() < DRAIN_TIMEOUT {
+    while !(workers.ended)() && begun.elapsed() < DRAIN_TIMEOUT {
         std::thread::sleep(Duration::from_millis(1));
     }
-    set_phase(&crew, Phase::Abort);
-    let calls = (crew.calls)();
-    let latency = (crew.join)()?;
-    let streams = Percentiles::of(&crew.shared.streams.lock().unwrap_or_else(PoisonError::into_inner));
+    set_phase(&workers, Phase::Abort);
+    let calls = (workers.calls)();
+    let latency = (workers.join)()?;
+    let streams = Percentiles::of(&workers.shared.streams.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(LoadReport {
-        totals: crew.shared.snapshot(calls),
+        totals: workers.shared.snapshot(calls),
         latency: Percentiles::of(&latency),
         streams,
-        fairness: crew.shared.fairness(),
-        unsent: crew.shared.unsent.load(Ordering::Relaxed),
-        first_error: crew.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        fairness: workers.shared.fairness(),
+        unsent: workers.shared.unsent.load(Ordering::Relaxed),
+        first_error: workers.shared.first_error.lock().unwrap_or_else(PoisonError::into_inner).take(),
     })
 }
 
-fn set_phase(crew: &Crew, phase: Phase) {
-    crew.shared.set_phase(phase);
-    (crew.wake)();
+fn set_phase(workers: &Workers, phase: Phase) {
+    workers.shared.set_phase(phase);
+    (workers.wake)();
 }
 
 #[cfg(test)]
@@ -369,11 +373,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_fault_is_told_but_all_are_counted() {
+    fn only_the_first_error_is_told_but_all_are_counted() {
         let shared = Shared::new(1);
-        shared.fault(|| "first".into());
-        shared.faults(3, || "second".into());
-        shared.faults(0, || "never".into());
+        shared.error(|| "first".into());
+        shared.errors(3, || "second".into());
+        shared.errors(0, || "never".into());
         assert_eq!(shared.snapshot((0, 0)).errors, 4);
         assert_eq!(shared.first_error.lock().unwrap().as_deref(), Some("first"));
     }
@@ -389,10 +393,10 @@ mod tests {
     }
 
     #[test]
-    fn a_crew_that_cannot_connect_fails_with_the_story() {
+    fn workers_that_cannot_connect_fail_with_the_reason() {
         let shared = Arc::new(Shared::new(1));
-        shared.fault(|| "refused".into());
-        let crew = Crew {
+        shared.error(|| "refused".into());
+        let workers = Workers {
             shared,
             connections: 1,
             driver: String::new(),
@@ -401,7 +405,7 @@ mod tests {
             ended: Box::new(|| true),
             join: Box::new(|| Ok(latency())),
         };
-        let failure = by_clock(crew, Length::Messages).unwrap_err();
+        let failure = by_clock(workers, Length::Messages).unwrap_err();
         assert_eq!(failure.to_string(), "refused");
     }
 }

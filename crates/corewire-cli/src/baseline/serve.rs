@@ -1,4 +1,4 @@
-//! The server side of the limit.
+//! The server side of the baseline.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -12,29 +12,32 @@ use rustix::net::{SocketFlags, accept_with, listen, sockopt};
 
 use super::HOT_BUFFER;
 use super::poll::{Moved, Poll, address, receive, transmit};
-use crate::args::{LimitServeArgs, ServeKind};
+use crate::args::{BaselineServeArgs, ServeKind};
 use crate::control::{Traffic, attend_server};
+use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::moves::Moves;
 use crate::system;
 
 const LISTENER: u64 = u64::MAX;
 const BACKLOG: i32 = 4096;
 /// What is only counted is received in smaller pieces: the sender goes on while a piece is copied.
 const SINK_BUFFER: usize = 128 * 1024;
+/// What is shorter is copied to a buffer of its own before it is sent back, as in the library; what is longer is sent from
+/// where it was received.
+const COPIED_MAX: usize = 16 * 1024;
 
 /// Serves until standard input says `stop` or ends; without `--control`, until the process is killed.
-pub(crate) fn serve(args: &LimitServeArgs) -> Result<(), Failure> {
+pub(crate) fn serve(args: &BaselineServeArgs) -> Result<(), Failure> {
     let listener = bind(&args.listen)?;
     let local = listener.local_addr().map_err(Failure::io("cannot read the listening address"))?;
     let traffic = Arc::new(Traffic::default());
-    let (cpu, kind, moves) = (args.cpus.0.first().copied(), args.kind, args.moves);
+    let (cpu, kind, exchange) = (args.cpus.0.first().copied(), args.kind, args.exchange);
     let counters = Arc::clone(&traffic);
     let thread = std::thread::spawn(move || {
         if let Some(cpu) = cpu {
             system::pin_to(cpu)?;
         }
-        Server::new(listener.into(), kind, moves, counters)?.run()
+        Server::new(listener.into(), kind, exchange, counters)?.run()
     });
     println!("listening on tcp://{local}");
     std::io::stdout().flush().map_err(Failure::io("cannot write to standard output"))?;
@@ -47,7 +50,7 @@ pub(crate) fn serve(args: &LimitServeArgs) -> Result<(), Failure> {
             }
             std::process::exit(1);
         });
-        attend_server("limit", |snapshot| watch.add_to(snapshot))
+        attend_server("baseline", |snapshot| watch.add_to(snapshot))
     } else {
         thread.join().map_err(|_| Failure::Library("the server thread panicked".into()))?
     }
@@ -66,8 +69,10 @@ struct Server {
     listener: OwnedFd,
     echo: bool,
     /// What is sent back, if not what was received.
-    moves: Option<Moves>,
+    exchange: Option<Exchange>,
     hot: Vec<u8>,
+    /// What is sent.
+    payload: Vec<u8>,
     connections: Vec<Option<Connection>>,
     vacant: Vec<usize>,
     traffic: Arc<Traffic>,
@@ -77,7 +82,7 @@ struct Connection {
     fd: OwnedFd,
     /// What a send did not take; empty in all but the heaviest loads.
     left: VecDeque<u8>,
-    /// With [`Moves`]: bytes received, and bytes to send.
+    /// With [`Exchange`]: bytes received, and bytes to send.
     received: u64,
     owed: u64,
 }
@@ -86,7 +91,7 @@ impl Server {
     fn new(
         listener: OwnedFd,
         kind: ServeKind,
-        moves: Option<Moves>,
+        exchange: Option<Exchange>,
         traffic: Arc<Traffic>,
     ) -> Result<Self, Failure> {
         let poll = Poll::new()?;
@@ -96,8 +101,9 @@ impl Server {
             poll,
             listener,
             echo,
-            moves,
+            exchange,
             hot: vec![0; if echo { HOT_BUFFER } else { SINK_BUFFER }],
+            payload: vec![0x5a; HOT_BUFFER],
             connections: vec![],
             vacant: vec![],
             traffic,
@@ -154,13 +160,19 @@ impl Server {
         if !self.echo {
             return Ok(());
         }
-        if let Some(moves) = &self.moves {
-            let due = moves.due(connection.received);
+        if let Some(exchange) = &self.exchange {
+            let due = exchange.due(connection.received);
             connection.received += received as u64;
-            connection.owed += moves.due(connection.received) - due;
+            connection.owed += exchange.due(connection.received) - due;
             return self.pay(slot, false);
         }
-        let sent = match transmit(&connection.fd, &self.hot[..received]) {
+        let reply = if received < COPIED_MAX {
+            self.payload[..received].copy_from_slice(&self.hot[..received]);
+            &self.payload[..received]
+        } else {
+            &self.hot[..received]
+        };
+        let sent = match transmit(&connection.fd, reply) {
             Moved::Bytes(sent) => sent,
             Moved::NotNow => 0,
             Moved::Closed => return self.close(slot),
@@ -180,8 +192,8 @@ impl Server {
     fn pay(&mut self, slot: usize, was_blocked: bool) -> Result<(), Failure> {
         let Some(connection) = &mut self.connections[slot] else { return Ok(()) };
         while connection.owed > 0 {
-            let bytes = self.hot.len().min(usize::try_from(connection.owed).unwrap_or(usize::MAX));
-            match transmit(&connection.fd, &self.hot[..bytes]) {
+            let bytes = self.payload.len().min(usize::try_from(connection.owed).unwrap_or(usize::MAX));
+            match transmit(&connection.fd, &self.payload[..bytes]) {
                 Moved::Bytes(sent) => {
                     connection.owed -= sent as u64;
                     self.traffic.send_calls.add(1);
@@ -204,7 +216,7 @@ impl Server {
     }
 
     fn on_writable(&mut self, slot: usize) -> Result<(), Failure> {
-        if self.moves.is_some() {
+        if self.exchange.is_some() {
             return self.pay(slot, true);
         }
         let Some(connection) = &mut self.connections[slot] else { return Ok(()) };

@@ -1,29 +1,33 @@
-//! The little of epoll and sockets that both sides of the limit share.
+//! The little of epoll and sockets that both sides of the baseline share.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use super::spin::Spin;
 use crate::failure::Failure;
 
 /// How many events one wait takes.
 const EVENTS_MAX: usize = 1024;
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// An epoll instance and the events of its last wait.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
+    spin: Spin,
 }
 
 impl Poll {
     pub(crate) fn new() -> Result<Self, Failure> {
         let epoll =
             epoll::create(CreateFlags::CLOEXEC).map_err(Failure::io("cannot create an epoll instance"))?;
-        Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX) })
+        Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX), spin: Spin::new() })
     }
 
     pub(crate) fn add(&self, fd: impl AsFd, token: u64, flags: EventFlags) -> Result<(), Failure> {
@@ -36,17 +40,27 @@ impl Poll {
             .map_err(Failure::io("cannot watch a socket"))
     }
 
-    /// Waits without a time limit; the count of events to fetch with [`Poll::event`].
+    /// Waits without a time limit, and looks for a moment before it sleeps, as the library does; the count of events to
+    /// fetch with [`Poll::event`].
     #[inline]
     pub(crate) fn wait(&mut self) -> Result<usize, Failure> {
-        self.events.clear();
-        loop {
-            match epoll::wait(&self.epoll, spare_capacity(&mut self.events), None) {
-                Ok(_) => return Ok(self.events.len()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(Failure::io("cannot wait for events")(error)),
-            }
+        let Self { epoll, events, spin } = self;
+        events.clear();
+        let mut take =
+            |timeout: Option<&Timespec>| match epoll::wait(&*epoll, spare_capacity(events), timeout) {
+                Ok(_) => Ok(events.len()),
+                Err(Errno::INTR) => Ok(0),
+                Err(error) => Err(Failure::io("cannot wait for events")(error)),
+            };
+        let mut found = Ok(0);
+        spin.until(|| {
+            found = take(Some(&NO_TIME));
+            !matches!(found, Ok(0))
+        });
+        while matches!(found, Ok(0)) {
+            found = take(None);
         }
+        found
     }
 
     /// Token and readiness of one event of the last wait.
@@ -94,11 +108,11 @@ pub(crate) fn transmit(fd: &OwnedFd, bytes: &[u8]) -> Moved {
     }
 }
 
-/// The address in `tcp://host:port`; the limit speaks nothing else.
+/// The address in `tcp://host:port`; the baseline speaks nothing else.
 pub(crate) fn address(uri: &str) -> Result<SocketAddr, Failure> {
     use std::net::ToSocketAddrs;
     let bad = |reason: String| Failure::Target { target: uri.into(), reason };
-    let host = uri.strip_prefix("tcp://").ok_or_else(|| bad("the limit speaks tcp:// only".into()))?;
+    let host = uri.strip_prefix("tcp://").ok_or_else(|| bad("the baseline speaks tcp:// only".into()))?;
     let mut found = host.to_socket_addrs().map_err(|error| bad(error.to_string()))?;
     found.next().ok_or_else(|| bad("the host has no address".into()))
 }
