@@ -8,12 +8,13 @@ mod serve;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::fairness::{GreedyArgs, PoliteArgs};
 use crate::lists::{Cpus, count, cpus, receive_buffer};
 use crate::proxy::ProxyKind;
 use crate::registry::RegistryCommand;
 
 pub(crate) use baseline::{BaselineLoadArgs, BaselineLoadKind, BaselineServeArgs};
-pub(crate) use bench::{BenchArgs, BenchKind};
+pub(crate) use bench::{BenchArgs, BenchDriver, BenchKind};
 pub(crate) use call::CallArgs;
 pub(crate) use load::{LoadArgs, LoadKind};
 pub(crate) use serve::{CodecKind, ServeArgs, ServeKind};
@@ -54,6 +55,12 @@ pub(crate) enum Command {
     /// The load side of the baseline
     #[command(hide = true)]
     BaselineLoad(BaselineLoadArgs),
+    /// The greedy clients of `bench fairness`
+    #[command(hide = true)]
+    Greedy(GreedyArgs),
+    /// The polite client of `bench fairness`
+    #[command(hide = true)]
+    Polite(PoliteArgs),
 }
 
 /// Which of the kernel's interfaces moves the bytes.

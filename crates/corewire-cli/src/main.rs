@@ -10,6 +10,7 @@ mod control;
 mod discovery;
 mod exchange;
 mod failure;
+mod fairness;
 mod heap;
 mod kcp;
 mod lists;
@@ -23,6 +24,7 @@ mod serve;
 mod system;
 mod trend;
 mod udp;
+mod wake;
 
 use std::process::ExitCode;
 
@@ -56,6 +58,8 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
         None => bench::bench(&BenchArgs::quick_suite()),
         Some(Command::Bench(args)) if args.kind == BenchKind::Discovery => discovery::bench(&args),
         Some(Command::Bench(args)) if args.kind == BenchKind::Kcp => kcp::bench(&args),
+        Some(Command::Bench(args)) if args.kind == BenchKind::Fairness => fairness::bench(&args),
+        Some(Command::Bench(args)) if args.kind == BenchKind::Wake => wake::bench(&args),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Registry(command)) => registry::run(&command).map(|()| true),
         Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),
@@ -69,6 +73,11 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
             system::check_fd_limit(args.connections)?;
             run_control::by_control(udp::baseline_workers(&args)?).map(|()| true)
         }
+        Some(Command::Greedy(args)) => {
+            system::check_fd_limit(args.connections)?;
+            run_control::by_control(fairness::greedy(&args)?).map(|()| true)
+        }
+        Some(Command::Polite(args)) => fairness::polite(&args).map(|()| true),
         Some(Command::BaselineServe(args)) => baseline::serve(&args).map(|()| true),
         Some(Command::BaselineLoad(args)) => {
             system::check_fd_limit(args.connections)?;

@@ -73,3 +73,18 @@ fn datagrams_all_arrive_both_ways_and_one_way_on_both_drivers() {
         }
     }
 }
+
+/// A worker that sleeps has to be woken; how often a busy one was is a figure.
+#[test]
+fn wake_says_what_a_push_costs_a_busy_worker_and_one_asleep() {
+    let rows = bench("wake", &["wake", "--driver", "both"]);
+    for driver in ["uring", "epoll"] {
+        for workload in ["wake/busy", "wake/asleep"] {
+            let row = rows.iter().find(|row| row["driver"] == driver && row["workload"] == workload).unwrap();
+            assert!(
+                row["pushes"].as_u64().unwrap() > 0 && row["ns_per_push"].as_f64().unwrap() > 0.0,
+                "{row}"
+            );
+        }
+    }
+}

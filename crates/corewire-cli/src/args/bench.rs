@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::Driver;
 use crate::discovery::DiscoveryArgs;
+use crate::fairness::FairnessArgs;
 use crate::lists::{Counts, count, counts, duration, rate, receive_buffer};
 
 /// What `corewire bench` measures.
@@ -27,7 +28,7 @@ pub(crate) enum BenchKind {
     Rpc,
     /// Streams of 16 frames on one route; --size is the payload of a frame
     Stream,
-    /// All of the above but rpc and stream
+    /// All of the above but rpc and stream, and the short rows of fairness
     All,
     /// Datagrams echoed and one way, with and without the kernel's offloads; errors are datagrams lost
     Udp,
@@ -36,6 +37,11 @@ pub(crate) enum BenchKind {
     Discovery,
     /// KCP beside TCP over a path that loses and delays: goodput, and latency of messages; many sessions on one port
     Kcp,
+    /// Clients that send without end beside a polite one, on one worker: what the polite one has to wait; --connections are
+    /// the greedy ones, --size is the payload of their requests
+    Fairness,
+    /// Handing work to a worker from another thread: the time of a push, and the wake-ups that it took
+    Wake,
 }
 
 /// Which driver or drivers `corewire bench` measures.
@@ -133,6 +139,8 @@ pub(crate) struct BenchArgs {
     pub(crate) reference: Option<Reference>,
     #[command(flatten)]
     pub(crate) discovery: DiscoveryArgs,
+    #[command(flatten)]
+    pub(crate) fairness: FairnessArgs,
     /// Also write all rows as one JSON array
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -159,6 +167,7 @@ impl BenchArgs {
             report: false,
             reference: None,
             discovery: DiscoveryArgs::default(),
+            fairness: FairnessArgs::default(),
             json: None,
         }
     }

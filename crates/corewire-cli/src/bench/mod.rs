@@ -17,15 +17,18 @@ use corewire::runtime::driver::available_cpus;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(crate) use calls::latencies;
+pub(crate) use child::Process;
+pub(crate) use measure::Cores;
 pub(crate) use row::{OpenLoad, Row};
 pub(crate) use stats::{median, per};
 pub(crate) use table::{rate, results};
 
 use crate::args::{BenchArgs, BenchKind, Driver};
 use crate::failure::Failure;
+use crate::fairness;
 use crate::system;
 use crate::trend::Trend;
-use measure::{Cores, Side, measure};
+use measure::{Side, measure};
 use plan::{Pace, Step};
 
 /// So many failed cells end a benchmark early.
@@ -108,14 +111,30 @@ fn present(args: &BenchArgs, mut rows: Vec<Row>) -> Result<bool, Failure> {
         more.extend([table::reports(&rows), calls::report(&rows)]);
     }
     more.iter().filter(|text| !text.is_empty()).for_each(|text| print!("\n{text}"));
+    let fairness = match args.kind {
+        BenchKind::All => beside_greedy_ones(args)?,
+        _ => vec![],
+    };
     if let Some(path) = &args.json {
-        write_json(path, &rows)?;
+        let all = (to_values(&rows)?, to_values(&fairness)?);
+        write_rows(path, &[all.0, all.1].concat())?;
     }
-    let valid = rows.iter().all(|row| row.errors == 0);
+    let valid = rows.iter().all(|row| row.errors == 0) && fairness.iter().all(|row| row.errors == 0);
     if !valid {
         eprintln!("corewire: some rows saw errors and are not valid");
     }
     Ok(valid)
+}
+
+/// The rows of `bench fairness` that the whole suite has; its lists are not for them.
+fn beside_greedy_ones(args: &BenchArgs) -> Result<Vec<fairness::Row>, Failure> {
+    println!();
+    fairness::run(&BenchArgs { connections: None, size: None, quick: true, ..args.clone() })
+}
+
+fn to_values(rows: &[impl serde::Serialize]) -> Result<Vec<serde_json::Value>, Failure> {
+    let values: Result<_, _> = rows.iter().map(serde_json::to_value).collect();
+    values.map_err(Failure::io("cannot write the rows as JSON"))
 }
 
 /// Writes rows as one JSON array.
@@ -177,7 +196,8 @@ fn leave(bar: &ProgressBar, trend: &Trend) {
     }
 }
 
-fn cores(args: &BenchArgs) -> Result<Cores, Failure> {
+/// The cores of server and load: those that are asked for, or the first two.
+pub(crate) fn cores(args: &BenchArgs) -> Result<Cores, Failure> {
     let allowed = available_cpus();
     let (Some(&first), second) = (allowed.first(), allowed.get(1)) else {
         return Err(Failure::Setting("cannot tell which cores this process may use".into()));

@@ -37,7 +37,7 @@ fn options(no_offload: bool) -> UdpOptions {
 }
 
 /// An address of this machine's choice in the family of the target.
-fn any_for(target: SocketAddr) -> SocketAddr {
+pub(crate) fn any_for(target: SocketAddr) -> SocketAddr {
     match target {
         SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
