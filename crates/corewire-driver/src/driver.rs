@@ -9,6 +9,7 @@ use crate::event::{Event, Token};
 use crate::parking::Parking;
 use crate::probe::{Backend, UringUnavailable, probe};
 use crate::readiness::Readiness;
+use crate::reserve::Reserve;
 use crate::role::Role;
 use crate::socket::Socket;
 use crate::sys::uring::Uring;
@@ -45,7 +46,11 @@ pub enum DriverError {
 /// `None`, then whatever else there is to do. Drop each received block before the next call of `next_event`, and
 /// the memory is used again at once.
 #[derive(Debug)]
-pub struct Driver(Inner);
+pub struct Driver {
+    inner: Inner,
+    reserve: Reserve,
+    refused: u64,
+}
 
 #[derive(Debug)]
 enum Inner {
@@ -55,13 +60,13 @@ enum Inner {
 
 macro_rules! each {
     ($self:ident, $inner:ident => $does:expr) => {
-        match &$self.0 {
+        match &$self.inner {
             Inner::Readiness($inner) => $does,
             Inner::Uring($inner) => $does,
         }
     };
     (mut $self:ident, $inner:ident => $does:expr) => {
-        match &mut $self.0 {
+        match &mut $self.inner {
             Inner::Readiness($inner) => $does,
             Inner::Uring($inner) => $does,
         }
@@ -92,17 +97,21 @@ impl Driver {
     }
 
     fn readiness(config: &DriverConfig) -> Result<Self, DriverError> {
-        Ok(Self(Inner::Readiness(Box::new(Readiness::new(config)?))))
+        Ok(Self::over(Inner::Readiness(Box::new(Readiness::new(config)?))))
     }
 
     fn uring(config: &DriverConfig) -> Result<Self, DriverError> {
         probe().uring?;
-        Ok(Self(Inner::Uring(Box::new(Uring::new(config)?))))
+        Ok(Self::over(Inner::Uring(Box::new(Uring::new(config)?))))
+    }
+
+    fn over(inner: Inner) -> Self {
+        Self { inner, reserve: Reserve::new(), refused: 0 }
     }
 
     /// Which backend runs.
     pub fn backend(&self) -> Backend {
-        match &self.0 {
+        match &self.inner {
             Inner::Readiness(_) => Backend::Readiness,
             Inner::Uring(_) => Backend::Uring,
         }
@@ -115,7 +124,7 @@ impl Driver {
 
     /// What it has done so far.
     pub fn counters(&self) -> DriverCounters {
-        each!(self, inner => inner.counters())
+        DriverCounters { refused: self.refused, ..each!(self, inner => inner.counters()) }
     }
 
     /// How many sockets are open.
@@ -198,6 +207,18 @@ impl Driver {
     /// Accepts again after [`Event::AcceptFailed`].
     pub fn resume_accept(&mut self, listener: Token) {
         each!(mut self, inner => inner.resume_accept(listener));
+    }
+
+    /// Closes at most `max` of the connections that wait to be accepted, and says how many those were.
+    ///
+    /// For a listener that could not accept because the process (`EMFILE`) or the system (`ENFILE`) has no descriptors
+    /// left: those who connect would otherwise wait without an answer for as long as that lasts. A driver keeps one
+    /// descriptor in reserve for it.
+    pub fn refuse_waiting(&mut self, listener: Token, max: usize) -> usize {
+        let Some(socket) = each!(self, inner => inner.socket(listener)) else { return 0 };
+        let refused = self.reserve.refuse(socket, max);
+        self.refused += refused as u64;
+        refused
     }
 
     /// Sends what the socket takes now and says how many bytes that was. If it is less than all,

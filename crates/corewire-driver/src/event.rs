@@ -35,8 +35,9 @@ pub enum Event {
         /// The new connection, not yet watched by any driver.
         socket: Socket,
     },
-    /// A listener could not accept for want of a resource (open files, memory). It backs off until
-    /// [`resume_accept`](crate::Driver::resume_accept); connections wait in its backlog meanwhile.
+    /// A listener could not accept because a resource is short (open files, memory). It backs off until
+    /// [`resume_accept`](crate::Driver::resume_accept); connections wait in its backlog meanwhile, unless they are
+    /// refused ([`refuse_waiting`](crate::Driver::refuse_waiting)).
     AcceptFailed {
         /// The listener.
         listener: Token,

@@ -30,6 +30,7 @@ mod probe;
 mod readiness;
 mod ready;
 mod receive_buffer;
+mod reserve;
 mod role;
 mod socket;
 mod spin;

@@ -25,6 +25,7 @@ fn main() {
     }
     if std::env::var_os(FEW_FILES).is_some() {
         on_each_backend(a_server_survives_the_want_of_descriptors);
+        on_each_backend(who_waits_is_refused_when_descriptors_are_short);
         return;
     }
     // Whatever a first driver opens once for the process is there before the count.
@@ -167,6 +168,35 @@ fn closing_gives_all_back(driver: &mut Driver) {
         while driver.next_event().is_some() {}
     }
     assert_eq!(open_descriptors(), before);
+}
+
+/// With no descriptor left those who connect see an end at once, and the next ones are served when there are some again.
+fn who_waits_is_refused_when_descriptors_are_short(driver: &mut Driver) {
+    let (listener, address) = listening(driver);
+    let mut peers: Vec<_> = (0..6).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let limit = getrlimit(Resource::Nofile);
+    let highest = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u64>().ok());
+    let none_left = highest.max().map(|highest| highest + 1);
+    setrlimit(Resource::Nofile, Rlimit { current: none_left, maximum: limit.maximum }).unwrap();
+    let fill: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    wait_for(driver, |event| matches!(event, Event::AcceptFailed { .. }).then_some(()));
+    assert_eq!(driver.refuse_waiting(listener, 2), 2);
+    assert_eq!(driver.refuse_waiting(listener, 100), 4);
+    assert_eq!(driver.refuse_waiting(listener, 100), 0, "nobody waits any more");
+    assert_eq!(driver.counters().refused, 6);
+    for peer in &mut peers {
+        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    }
+    setrlimit(Resource::Nofile, limit).unwrap();
+    drop(fill);
+    driver.resume_accept(listener);
+    let _served = TcpStream::connect(address).unwrap();
+    drop(accepted(driver));
+    drop(driver.close(listener));
+    assert_eq!(driver.refuse_waiting(listener, 1), 0, "it is closed");
 }
 
 fn a_server_survives_the_want_of_descriptors(driver: &mut Driver) {
