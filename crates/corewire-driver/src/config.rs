@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::driver::DriverError;
+use crate::error::{DriverError, ParseDriverKindError};
 
 /// Which backend a driver uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -34,11 +34,6 @@ impl fmt::Display for DriverKind {
         })
     }
 }
-
-/// The text names no driver.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown driver \"{0}\": use auto, uring or epoll")]
-pub struct ParseDriverKindError(String);
 
 impl FromStr for DriverKind {
     type Err = ParseDriverKindError;

@@ -3,42 +3,18 @@
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use crate::config::{DriverConfig, DriverKind, ParseDriverKindError};
+use crate::config::{DriverConfig, DriverKind};
 use crate::counters::DriverCounters;
+use crate::error::DriverError;
 use crate::event::{Event, Token};
 use crate::parking::Parking;
-use crate::probe::{Backend, UringUnavailable, probe};
+use crate::probe::{Backend, probe};
 use crate::readiness::Readiness;
 use crate::reserve::Reserve;
 use crate::role::Role;
 use crate::socket::Socket;
 use crate::sys::uring::Uring;
 use crate::wake::Waker;
-
-/// No driver could be made.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DriverError {
-    /// The environment variable [`DriverKind::ENV`] names no driver.
-    #[error("environment variable COREWIRE_DRIVER: {0}")]
-    Environment(#[from] ParseDriverKindError),
-    /// io_uring was asked for and cannot be had.
-    #[error("io_uring was asked for, but {0}; use the driver \"epoll\" or \"auto\"")]
-    UringUnavailable(#[from] UringUnavailable),
-    /// A setting is out of its range.
-    #[error("{what} is {value}, but must be {allowed}")]
-    Setting {
-        /// Which field of [`DriverConfig`].
-        what: &'static str,
-        /// Its value.
-        value: usize,
-        /// Its range.
-        allowed: &'static str,
-    },
-    /// The kernel refused a resource.
-    #[error("cannot set up the event loop: {0}")]
-    Io(#[from] io::Error),
-}
 
 /// Watches the sockets of one thread.
 ///
@@ -170,8 +146,8 @@ impl Driver {
     ///
     /// # Errors
     /// The kernel will not watch it.
-    pub fn want_writable(&mut self, token: Token) -> io::Result<()> {
-        each!(mut self, inner => inner.want_writable(token))
+    pub fn set_write_interest(&mut self, token: Token) -> io::Result<()> {
+        each!(mut self, inner => inner.set_write_interest(token))
     }
 
     /// Waits for a connect that was begun ([`net::connect_tcp`](crate::net::connect_tcp)): ends in

@@ -73,7 +73,7 @@ pub enum Event {
         /// The socket.
         token: Token,
     },
-    /// After [`want_writable`](crate::Driver::want_writable): the datagram socket takes datagrams again.
+    /// After [`set_write_interest`](crate::Driver::set_write_interest): the datagram socket takes datagrams again.
     DatagramWritable {
         /// The socket.
         token: Token,

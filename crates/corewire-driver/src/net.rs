@@ -179,8 +179,8 @@ fn new_socket(domain: Domain, protocol: Option<Protocol>) -> io::Result<socket2:
 /// Accepts one connection; `None` when none waits. A connection that died in the backlog is passed over.
 pub(crate) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
     loop {
-        match stream::accept(listener) {
-            Ok(socket) => return Ok(Some(socket)),
+        match stream::accept(listener.inner()) {
+            Ok(socket) => return Ok(Some(Socket::trusted(socket))),
             Err(Errno::AGAIN) => return Ok(None),
             Err(error) if is_passing_accept_error(error) => {}
             Err(error) => return Err(error.into()),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::error::UringUnavailable;
+
 /// A backend that can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -19,37 +21,6 @@ impl fmt::Display for Backend {
             Self::Uring => "uring",
         })
     }
-}
-
-/// Why io_uring cannot be used here.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum UringUnavailable {
-    /// The system is not Linux.
-    #[error("io_uring exists on Linux only")]
-    NotLinux,
-    /// The kernel has no io_uring, or hides it.
-    #[error(
-        "this kernel has no io_uring (ENOSYS): it needs Linux 6.1 or later, and a container policy that allows io_uring_setup"
-    )]
-    NotInKernel,
-    /// The administrator has turned it off.
-    #[error("io_uring is turned off here (sysctl kernel.io_uring_disabled = {0}): set it to 0 to allow it")]
-    Disabled(u8),
-    /// A seccomp filter or another security policy refuses it.
-    #[error("io_uring is refused here (EPERM): a seccomp filter or container policy forbids io_uring_setup")]
-    Forbidden,
-    /// The kernel lacks something that the backend is built on.
-    #[error("this kernel's io_uring is too old: it lacks {0} (Linux 6.1 has all that is needed)")]
-    TooOld(&'static str),
-    /// The kernel refuses the memory.
-    #[error(
-        "the kernel refuses the memory for a ring ({0}): raise RLIMIT_MEMLOCK or the container's memory limit"
-    )]
-    NoMemory(String),
-    /// Anything else.
-    #[error("io_uring_setup failed: {0}")]
-    Other(String),
 }
 
 /// What [`probe`] found.

@@ -124,7 +124,7 @@ impl Readiness {
         }
     }
 
-    pub(crate) fn want_writable(&mut self, token: Token) -> io::Result<()> {
+    pub(crate) fn set_write_interest(&mut self, token: Token) -> io::Result<()> {
         self.table.get_mut(token).ok_or_else(net::not_open)?.write_interest = true;
         Ok(())
     }

@@ -477,7 +477,7 @@ fn a_descriptor_that_is_used_again_is_not_watched_for_the_one_before() {
                 turn_to_rest(driver);
                 driver.set_receive_max(token, 10);
             },
-            |driver, token| driver.want_writable(token).unwrap(),
+            |driver, token| driver.set_write_interest(token).unwrap(),
         ];
         for prepare in prepare {
             let (token, _peer) = pair(driver);

@@ -117,10 +117,10 @@ fn a_paused_socket_is_silent_until_it_is_resumed() {
 fn a_socket_that_can_send_is_told_writable_when_asked_for() {
     on_each_backend(|driver| {
         let (token, _) = watched(driver);
-        driver.want_writable(token).unwrap();
+        driver.set_write_interest(token).unwrap();
         wait_for(driver, |event| matches!(event, Event::DatagramWritable { .. }).then_some(()));
         assert!(driver.close(token).is_some());
-        assert!(driver.want_writable(token).is_err());
+        assert!(driver.set_write_interest(token).is_err());
     });
 }
 

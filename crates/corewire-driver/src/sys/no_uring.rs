@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::config::DriverConfig;
 use crate::counters::DriverCounters;
+use crate::error::UringUnavailable;
 use crate::event::{Event, Token};
 use crate::parking::Parking;
-use crate::probe::UringUnavailable;
 use crate::role::Role;
 use crate::socket::Socket;
 use crate::wake::Waker;
@@ -56,7 +56,7 @@ impl Uring {
         match *self {}
     }
 
-    pub(crate) fn want_writable(&mut self, _: Token) -> io::Result<()> {
+    pub(crate) fn set_write_interest(&mut self, _: Token) -> io::Result<()> {
         match *self {}
     }
 

@@ -4,8 +4,6 @@ use std::io;
 
 use rustix::net::{SendFlags, SocketFlags};
 
-use crate::socket::Socket;
-
 /// Of each send: it does not wait, and a connection that is gone raises no signal.
 pub(crate) const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -16,7 +14,7 @@ pub(crate) const fn prepare(_: &socket2::Socket) -> io::Result<()> {
 }
 
 /// One connection, in one system call.
-pub(crate) fn accept(listener: &Socket) -> rustix::io::Result<Socket> {
+pub(crate) fn accept(listener: &socket2::Socket) -> rustix::io::Result<socket2::Socket> {
     let accepted = rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
-    Ok(Socket::trusted(accepted.into()))
+    Ok(accepted.into())
 }

@@ -5,8 +5,6 @@ use std::io;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::socket::Socket;
-
 /// Of each send: it does not wait. The signal is kept away by [`prepare`].
 pub(crate) const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT;
 
@@ -16,8 +14,12 @@ pub(crate) fn prepare(socket: &socket2::Socket) -> io::Result<()> {
 }
 
 /// One connection.
-pub(crate) fn accept(listener: &Socket) -> rustix::io::Result<Socket> {
-    let accepted = rustix::net::accept(listener)?;
+pub(crate) fn accept(listener: &socket2::Socket) -> rustix::io::Result<socket2::Socket> {
+    let accepted = socket2::Socket::from(rustix::net::accept(listener)?);
+    let is_prepared = accepted
+        .set_nonblocking(true)
+        .and_then(|()| accepted.set_cloexec(true))
+        .and_then(|()| prepare(&accepted));
     // A connection that its peer has reset meanwhile takes no option: it is passed over.
-    Socket::from_fd(accepted).map_err(|_| Errno::CONNABORTED)
+    is_prepared.map(|()| accepted).map_err(|_| Errno::CONNABORTED)
 }

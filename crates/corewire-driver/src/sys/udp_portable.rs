@@ -8,7 +8,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg, send, se
 
 use super::stream::SEND_FLAGS;
 use crate::socket::Socket;
-use crate::udp::{Entry, Memory, Meta, UdpOptions};
+use crate::udp::UdpOptions;
+use crate::udp::message::{Entry, Memory, Meta};
 
 /// What the system says of a buffer's size, for each byte that can be used.
 pub(crate) const BUFFER_SHARE: usize = 1;

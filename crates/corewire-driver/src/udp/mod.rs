@@ -9,17 +9,17 @@
 //!   call. Where the kernel refuses a join, its datagrams are sent one by one.
 
 mod error;
+pub(crate) mod message;
 mod options;
 mod recv;
 mod send;
 mod socket_options;
 
 pub use error::UdpError;
+pub use message::SendMeta;
 pub use options::{BufferSizes, UdpOptions, buffer_sizes, open};
-pub(crate) use recv::Meta;
 pub use recv::{Cursor, Datagram, Datagrams, RecvBatch, Run};
-pub(crate) use send::{Entry, Memory};
-pub use send::{Flushed, SendBatch, SendMeta};
+pub use send::{Flushed, SendBatch};
 pub use socket_options::MulticastInterface;
 
 use std::net::SocketAddr;

@@ -7,6 +7,7 @@ use crate::socket::Socket;
 use crate::sys::udp::Receiver;
 use bytes::{Bytes, BytesMut};
 
+use super::message::Meta;
 use super::{Ecn, UdpError};
 
 /// Takes datagrams from a socket, many at a time, into memory that is used again and again.
@@ -39,21 +40,6 @@ pub struct RecvBatch {
     wanted: usize,
     asked: usize,
     drops: Option<u32>,
-}
-
-/// What is known of one message beside its bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Meta {
-    pub(crate) from: Option<SocketAddr>,
-    /// Bytes that were received.
-    pub(crate) len: usize,
-    /// Bytes that there were: more, if it was truncated.
-    pub(crate) full_len: usize,
-    /// The size of the datagrams that were joined; 0: not joined.
-    pub(crate) segment_size: usize,
-    pub(crate) traffic_class: u8,
-    pub(crate) destination: Option<IpAddr>,
-    pub(crate) interface: Option<u32>,
 }
 
 impl RecvBatch {

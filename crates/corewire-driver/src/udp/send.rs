@@ -1,23 +1,15 @@
 //! Sending many datagrams with one system call.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::socket::Socket;
 use crate::sys::udp::Sender;
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::{Ecn, PAYLOAD_MAX_V4, UdpError, payload_max};
-
-/// What a datagram is sent with beside its payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SendMeta {
-    /// Its congestion mark; default: none.
-    pub ecn: Ecn,
-    /// The address that it comes from, where the socket is bound to several; default: what the system chooses.
-    pub source: Option<IpAddr>,
-}
+use super::message::{Entry, Memory, SendMeta};
+use super::{PAYLOAD_MAX_V4, UdpError, payload_max};
 
 /// Gathers datagrams and sends them with as few system calls as the kernel allows.
 ///
@@ -75,22 +67,6 @@ struct Lent {
     address: usize,
     len: usize,
     kept: usize,
-}
-
-/// One message for the kernel: a datagram, or a run of them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
-    pub(crate) to: Option<SocketAddr>,
-    /// Where it lies: a place in what is kept, or the batch's own memory.
-    kept: Option<usize>,
-    start: usize,
-    pub(crate) len: usize,
-    /// The size of each datagram but the last.
-    pub(crate) segment: usize,
-    pub(crate) datagrams: usize,
-    /// A shorter datagram has ended the run.
-    closed: bool,
-    pub(crate) meta: SendMeta,
 }
 
 /// What [`SendBatch::flush`] did.
@@ -415,18 +391,7 @@ impl SendBatch {
     }
 }
 
-/// Where the payloads of entries lie: the batch's own memory, and what is kept.
-#[derive(Clone, Copy)]
-pub(crate) struct Memory<'a>(&'a [u8], &'a [Bytes]);
-
 impl Entry {
-    /// The bytes of all its datagrams.
-    #[inline]
-    pub(crate) fn payload<'a>(&self, Memory(own, kept): Memory<'a>) -> &'a [u8] {
-        let memory = self.kept.map_or(own, |place| &kept[place]);
-        &memory[self.start..self.start + self.len]
-    }
-
     /// Whether the next datagram can leave with these.
     #[inline]
     fn takes(&self, next: &Self, joined_max: usize, segments_max: usize) -> bool {

@@ -138,7 +138,7 @@ impl Uring {
         }
     }
 
-    pub(crate) fn want_writable(&mut self, token: Token) -> io::Result<()> {
+    pub(crate) fn set_write_interest(&mut self, token: Token) -> io::Result<()> {
         self.table.get(token).ok_or_else(net::not_open)?;
         self.arm_poll_out(token);
         Ok(())

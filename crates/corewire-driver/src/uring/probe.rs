@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use super::ring::try_setup;
-use crate::probe::UringUnavailable;
+use crate::error::UringUnavailable;
 
 /// Tries it.
 pub(crate) fn probe() -> Result<(), UringUnavailable> {

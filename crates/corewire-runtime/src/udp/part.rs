@@ -274,7 +274,7 @@ impl Core {
             self.count_sent(&flushed);
             if flushed.is_blocked {
                 (sock.blocked, sock.was_blocked) = (true, true);
-                if let Err(error) = self.driver.borrow_mut().want_writable(sock.token) {
+                if let Err(error) = self.driver.borrow_mut().set_write_interest(sock.token) {
                     tracing::error!(%error, "a datagram socket cannot be watched for room to send");
                 }
             }

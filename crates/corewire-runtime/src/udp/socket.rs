@@ -288,7 +288,9 @@ impl UdpSocket {
             match attempt() {
                 Err(UdpError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.wait(to_send, &mut waiter, context);
-                    if to_send && let Err(error) = self.core.driver.borrow_mut().want_writable(self.token) {
+                    if to_send
+                        && let Err(error) = self.core.driver.borrow_mut().set_write_interest(self.token)
+                    {
                         return Poll::Ready(Err(UdpError::Io(error)));
                     }
                     Poll::Pending

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use super::address::{self, Storage};
 use super::control::{self, Control};
 use crate::socket::Socket;
-use crate::udp::Meta;
+use crate::udp::message::Meta;
 
 /// What one call needs beside the places that it receives into, kept for the next.
 pub(crate) struct Receiver {

@@ -8,7 +8,7 @@ use socket2::SockAddr;
 use crate::socket::Socket;
 
 use super::control::{self, Control, Sent};
-use crate::udp::{Entry, Memory};
+use crate::udp::message::{Entry, Memory};
 
 /// What one call needs beside the datagrams, kept for the next.
 #[derive(Default)]
