@@ -56,7 +56,7 @@ pub mod timer_wheel;
 pub mod udp;
 mod worker;
 
-pub use conn::{CloseReason, Connection, ConnectionOptions, Waiter};
+pub use conn::{CloseReason, Connection, ConnectionOptions, FrameProgress, RateMin, Waiter};
 pub use error::{BlockingError, BuildError, JoinError, SendError, SettingError, SpawnError};
 pub use listen::{AfterAccept, Listener};
 pub use memory::{Charge, MemoryKind};

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, DecodeError, FrameHead};
-use corewire_runtime::{CloseReason, Connection, Protocol};
+use corewire_runtime::{Charge, CloseReason, Connection, FrameProgress, MemoryKind, Protocol};
 
 use crate::frame::Frame;
 use crate::handler::Handler;
@@ -19,6 +19,10 @@ pub(crate) struct Framed<C, H> {
     opened: Option<Opened<C>>,
     session: Option<(Rc<SessionInner<C>>, Session)>,
     reader: FrameReader,
+    /// What the connection was told of the frame that is arriving; nothing before the first bytes.
+    told: Option<Option<u32>>,
+    /// For the memory of the reader; made when it is more than a little.
+    charge: Option<Charge>,
 }
 
 /// Gets the session with its codec before the handler does.
@@ -26,7 +30,15 @@ type Opened<C> = Box<dyn FnOnce(Rc<SessionInner<C>>)>;
 
 impl<C: Codec, H: Handler> Framed<C, H> {
     pub(crate) fn new(id: u64, codec: C, handler: H) -> Self {
-        Self { handler, make: Some((id, codec)), opened: None, session: None, reader: FrameReader::default() }
+        Self {
+            handler,
+            make: Some((id, codec)),
+            opened: None,
+            session: None,
+            reader: FrameReader::default(),
+            told: None,
+            charge: None,
+        }
     }
 
     pub(crate) fn with_opened(
@@ -36,6 +48,28 @@ impl<C: Codec, H: Handler> Framed<C, H> {
         opened: impl FnOnce(Rc<SessionInner<C>>) + 'static,
     ) -> Self {
         Self { opened: Some(Box::new(opened)), ..Self::new(id, codec, handler) }
+    }
+}
+
+impl<C, H> Framed<C, H> {
+    /// Memory of the reader up to this size is not charged: most connections never need more.
+    const UNCHARGED_MAX: usize = 4 * 1024;
+
+    /// Tells the connection of the frame that is arriving, and what its beginning occupies.
+    #[inline]
+    fn note_reader(&mut self, connection: &Connection) {
+        let in_frame = self.reader.in_frame();
+        if self.told != Some(in_frame) {
+            self.told = Some(in_frame);
+            let progress = if in_frame.is_some() { FrameProgress::InFrame } else { FrameProgress::Between };
+            connection.set_progress(progress);
+        }
+        let held = self.reader.held();
+        if let Some(charge) = &mut self.charge {
+            charge.set(held);
+        } else if held > Self::UNCHARGED_MAX {
+            self.charge = Some(connection.charge(MemoryKind::Reassembly, held));
+        }
     }
 }
 
@@ -76,16 +110,18 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
         }
         // Kept first: a handler that panics is told of the end too.
         let (_, session) = self.session.insert((inner, session));
+        connection.set_progress(FrameProgress::AwaitingFirst);
         self.handler.on_open(session);
     }
 
     #[inline]
-    fn on_received(&mut self, _: &Connection, data: Bytes) {
+    fn on_received(&mut self, connection: &Connection, data: Bytes) {
         let Some((inner, session)) = &self.session else { return };
         if inner.is_open() {
             let mut calls = Calls { handler: &mut self.handler, inner, session };
             // The sink stops only at the end of the session, after which nothing is read.
             let _ = self.reader.read(&inner.codec, data, &mut calls);
+            self.note_reader(connection);
         }
     }
 

@@ -50,7 +50,9 @@ pub use corewire_proto::codec::{
 };
 pub use corewire_runtime as runtime;
 pub use corewire_runtime::driver::DriverKind;
-pub use corewire_runtime::{CloseReason, SendError, SettingError, block_on, sleep, spawn_local, timeout};
+pub use corewire_runtime::{
+    CloseReason, RateMin, SendError, SettingError, block_on, sleep, spawn_local, timeout,
+};
 pub use frame::{Frame, Message};
 pub use handler::Handler;
 pub use object::{Objects, objects};

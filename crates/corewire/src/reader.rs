@@ -12,6 +12,8 @@ pub(crate) struct FrameReader {
     partial: BytesMut,
     /// Bytes below which decoding `partial` again is of no use.
     needed: usize,
+    /// Counts the frames that were cut off.
+    begun: u32,
 }
 
 /// Takes what the reader finds. Each answers whether to go on.
@@ -43,6 +45,18 @@ impl FrameReader {
     /// Bytes of a frame that is not whole yet.
     pub(crate) fn pending(&self) -> usize {
         self.partial.len()
+    }
+
+    /// Bytes of memory that the reader occupies.
+    #[inline]
+    pub(crate) fn held(&self) -> usize {
+        self.partial.capacity()
+    }
+
+    /// The frame that has begun and is not whole: each has another number.
+    #[inline]
+    pub(crate) fn in_frame(&self) -> Option<u32> {
+        (!self.partial.is_empty()).then_some(self.begun)
     }
 
     /// Hands each frame that ends in `data` to `sink` and keeps a frame that is not whole. The codec is not borrowed
@@ -162,6 +176,9 @@ impl FrameReader {
     }
 
     fn keep(&mut self, data: &[u8], needed: usize) {
+        if self.partial.is_empty() {
+            self.begun = self.begun.wrapping_add(1);
+        }
         self.needed = needed;
         self.grow(data.len());
         self.partial.extend_from_slice(data);

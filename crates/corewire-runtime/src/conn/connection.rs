@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use corewire_driver::{Socket, Token};
 
+use super::deadlines::FrameProgress;
 use super::options::ConnectionOptions;
 use super::reason::CloseReason;
 use super::state::PauseSet;
@@ -232,6 +233,15 @@ impl Connection {
     pub fn set_timer(&self, delay: Option<Duration>) {
         carried!(self, carried => carried.set_timer(delay));
         self.core.set_protocol_timer(self.token, delay);
+    }
+
+    /// Tells how far the protocol is with what it receives, for the deadlines of the connection's options. To be called
+    /// when it changes, which costs a look-up and reads no clock; never called, only the reader's rate is watched.
+    pub fn set_progress(&self, progress: FrameProgress) {
+        if self.carried.is_none() {
+            let now = self.core.now_ms();
+            self.core.with_conn(self.token, |conn| conn.deadlines.set_progress(progress, now));
+        }
     }
 
     /// The connection has neither ended nor been told to.

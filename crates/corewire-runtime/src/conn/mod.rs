@@ -1,6 +1,7 @@
 //! Connections as their worker sees them.
 
 mod connection;
+mod deadlines;
 mod options;
 mod reason;
 mod send_queue;
@@ -9,6 +10,8 @@ mod table;
 mod waiters;
 
 pub use self::connection::Connection;
+pub(crate) use self::deadlines::Observed;
+pub use self::deadlines::{FrameProgress, RateMin};
 pub use self::options::ConnectionOptions;
 pub use self::reason::CloseReason;
 pub(crate) use self::send_queue::{BufferPool, SEGMENT_BYTES, SLICES_MAX};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::deadlines::RateMin;
 use crate::error::SettingError;
 
 /// Limits and times of a connection.
@@ -20,6 +21,15 @@ pub struct ConnectionOptions {
     pub pause_receive_on_backlog: bool,
     /// Close after this time without a byte in either direction; default none.
     pub idle_timeout: Option<Duration>,
+    /// Close if no whole frame has arrived after this time, where the peer is the one to begin and was sent nothing yet;
+    /// default none, servers 1 minute.
+    pub first_frame_timeout: Option<Duration>,
+    /// Close if a frame that has begun is not whole after this time; the time in which receiving is paused does not
+    /// count. Default none, servers 10 minutes.
+    pub frame_timeout: Option<Duration>,
+    /// Close a peer that sends less than this while a frame has begun, or takes less while something is queued for it.
+    /// Default none, servers 100 bytes a second over 1 minute.
+    pub rate_min: Option<RateMin>,
     /// How long a close waits for the peer to take what is queued; default 10 s.
     pub close_timeout: Duration,
 }
@@ -29,7 +39,7 @@ impl ConnectionOptions {
     ///
     /// # Errors
     /// The high-water mark is 0 or below the low one, the limit of the queue is below the high one, so that a sender
-    /// could wait for ever; or the idle timeout is 0.
+    /// could wait for ever; or a time is 0.
     pub fn check(&self) -> Result<(), SettingError> {
         let Self { high_water, low_water, queue_limit, .. } = *self;
         SettingError::if_zero("the high-water mark of the send queue", high_water)?;
@@ -41,7 +51,16 @@ impl ConnectionOptions {
             let allowed = format!("at least the high-water mark, {high_water}");
             return Err(SettingError::new("the limit of the send queue", queue_limit, allowed));
         }
-        self.idle_timeout.map_or(Ok(()), |timeout| SettingError::if_zero("the idle timeout", timeout))
+        let times = [
+            ("the idle timeout", self.idle_timeout),
+            ("the first frame timeout", self.first_frame_timeout),
+            ("the frame timeout", self.frame_timeout),
+            ("the window of the least rate", self.rate_min.map(|rate| rate.window)),
+        ];
+        for (what, time) in times {
+            time.map_or(Ok(()), |time| SettingError::if_zero(what, time))?;
+        }
+        Ok(())
     }
 }
 
@@ -53,6 +72,9 @@ impl Default for ConnectionOptions {
             queue_limit: 64 << 20,
             pause_receive_on_backlog: true,
             idle_timeout: None,
+            first_frame_timeout: None,
+            frame_timeout: None,
+            rate_min: None,
             close_timeout: Duration::from_secs(10),
         }
     }

@@ -19,6 +19,32 @@ pub enum CloseReason {
     /// Nothing was received or sent for the idle timeout.
     #[error("idle for {0:?}")]
     IdleTimeout(Duration),
+    /// The peer connected and sent no whole frame within this time.
+    #[error("no whole frame arrived within {0:?} of the connection's beginning")]
+    FirstFrameTimeout(Duration),
+    /// A frame had begun, and its rest did not arrive within this time.
+    #[error("a frame that had begun was not whole after {0:?}")]
+    FrameTimeout(Duration),
+    /// A frame had begun, and the peer sent its rest too slowly.
+    #[error("the peer sent {received} bytes in {window:?} while a frame had begun: less than the least rate")]
+    SenderTooSlow {
+        /// Bytes that arrived in the window.
+        received: usize,
+        /// The [window](crate::RateMin::window).
+        window: Duration,
+    },
+    /// The peer took what was queued for it too slowly, or not at all.
+    #[error(
+        "the peer took {taken} bytes in {window:?}, while {queued} are queued for it: less than the least rate"
+    )]
+    ReaderTooSlow {
+        /// Bytes that it took in the window.
+        taken: usize,
+        /// Bytes still queued.
+        queued: usize,
+        /// The [window](crate::RateMin::window).
+        window: Duration,
+    },
     /// This side closed it, but the peer did not take what was queued within the close timeout.
     #[error("closed by this side; the peer did not take the last {unsent} bytes within {timeout:?}")]
     CloseTimeout {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use corewire_driver::Token;
 
+use super::deadlines::Deadlines;
 use super::options::ConnectionOptions;
 use super::send_queue::{SEGMENT_BYTES, SendQueue};
 use super::state::{Backlog, Flush, PauseSet, State, WriteState};
@@ -29,7 +30,8 @@ pub(crate) struct Conn {
     pub(crate) sent_tick: u64,
     /// When a byte last moved, in the worker's milliseconds.
     pub(crate) last_active: u64,
-    pub(crate) idle_timer: Option<TimerKey>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) deadline_timer: Option<TimerKey>,
     pub(crate) protocol_timer: Option<TimerKey>,
     /// What is held for the peer beside the queue; made with the first charge.
     pub(crate) account: Option<Rc<Account>>,
@@ -62,7 +64,8 @@ impl Conn {
             sent_in_tick: 0,
             sent_tick: 0,
             last_active: now,
-            idle_timer: None,
+            deadlines: Deadlines::new(now),
+            deadline_timer: None,
             protocol_timer: None,
             account: None,
             waiters: Waiters::default(),

@@ -10,8 +10,8 @@ use corewire_driver::{Driver, Socket, Token};
 
 use super::{AcceptFn, Core, TimerAction};
 use crate::conn::{
-    Backlog, CloseReason, Conn, Connection, ConnectionOptions, PauseSet, State, WaiterKey, WaitsFor,
-    WriteState,
+    Backlog, CloseReason, Conn, Connection, ConnectionOptions, Observed, PauseSet, State, WaiterKey,
+    WaitsFor, WriteState,
 };
 use crate::listen::AfterAccept;
 use crate::panic::guarded;
@@ -34,8 +34,8 @@ impl Core {
             if connecting { driver.connect(socket)? } else { driver.add_stream(socket)? }
         };
         let mut conn = Conn::new(token, protocol, options, connecting, self.now_ms());
-        if let Some(idle) = conn.options.idle_timeout {
-            conn.idle_timer = Some(self.add_timer(idle, TimerAction::Idle(token)));
+        if let Some(first) = conn.deadlines.first(&conn.options) {
+            conn.deadline_timer = Some(self.add_timer(first, TimerAction::Deadlines(token)));
         }
         self.conns.borrow_mut().insert(conn);
         let connection = Connection { core: self.clone(), token, carried: None };
@@ -93,6 +93,7 @@ impl Core {
                 return None;
             }
             conn.last_active = self.now_ms();
+            conn.deadlines.received += data.len();
             conn.protocol.take()
         });
         if let Some(Some(protocol)) = taken {
@@ -200,19 +201,26 @@ impl Core {
         self.with_conn(token, |conn| conn.resume(why, &mut self.driver.borrow_mut()));
     }
 
-    pub(crate) fn check_idle(&self, token: Token) {
+    pub(crate) fn check_deadlines(&self, token: Token) {
         self.with_conn(token, |conn| {
-            conn.idle_timer = None;
-            let Some(timeout) = conn.options.idle_timeout else { return };
-            if !conn.state.is_active() {
-                // The close timeout rules now.
+            conn.deadline_timer = None;
+            if conn.state.is_closed() {
                 return;
             }
-            let idle = Duration::from_millis(self.now_ms() - conn.last_active);
-            if idle >= timeout {
-                return self.close_now(conn, CloseReason::IdleTimeout(timeout));
+            let observed = Observed {
+                now: self.now_ms(),
+                last_active: conn.last_active,
+                queued: conn.out.len(),
+                is_paused: !conn.pauses.is_empty(),
+                is_draining: !conn.state.is_active(),
+            };
+            match conn.deadlines.check(&conn.options, observed) {
+                Ok(next) => {
+                    let timer = |next| self.add_timer(next, TimerAction::Deadlines(token));
+                    conn.deadline_timer = next.map(timer);
+                }
+                Err(reason) => self.close_now(conn, reason),
             }
-            conn.idle_timer = Some(self.add_timer(timeout - idle, TimerAction::Idle(token)));
         });
     }
 
@@ -297,7 +305,7 @@ impl Core {
             if !(lingers && self.begin_linger(token)) {
                 drop(self.driver.borrow_mut().close(token));
             }
-            for key in [conn.idle_timer, conn.protocol_timer].into_iter().flatten() {
+            for key in [conn.deadline_timer, conn.protocol_timer].into_iter().flatten() {
                 self.cancel_timer(key);
             }
             Counters::add(&self.counters.closed, 1);

@@ -82,8 +82,8 @@ pub(crate) struct WorkerShared {
 /// What a timer does when its time has come.
 pub(crate) enum TimerAction {
     Wake(Waker),
-    /// Look whether the connection is idle.
-    Idle(Token),
+    /// Look whether the peer has had its time.
+    Deadlines(Token),
     /// The peer does not take the last bytes of a closing connection.
     CloseTimeout(Token),
     /// The peer of a closed connection has had its time to finish.

@@ -89,6 +89,7 @@ impl Core {
             (conn.sent_tick, conn.sent_in_tick) = (tick, 0);
         }
         conn.sent_in_tick += sent;
+        conn.deadlines.sent += sent;
         conn.last_active = self.now_ms();
     }
 

@@ -143,7 +143,7 @@ impl Core {
         while let Some(action) = { self.timers.borrow_mut().expire(now) } {
             match action {
                 TimerAction::Wake(waker) => self.guard(|| waker.wake()),
-                TimerAction::Idle(token) => self.check_idle(token),
+                TimerAction::Deadlines(token) => self.check_deadlines(token),
                 TimerAction::CloseTimeout(token) => self.close_timed_out(token),
                 TimerAction::Linger(token) => self.end_linger(token),
                 TimerAction::Protocol(token) => self.call_timer(token),

@@ -21,7 +21,7 @@ use corewire_driver::net::StreamOptions;
 use corewire_proto::codec::{Codec, RawCodec};
 use corewire_proto::kcp;
 use corewire_runtime::udp::UdpOptions;
-use corewire_runtime::{Builder, ConnectionOptions, Handle, Protocol, Runtime};
+use corewire_runtime::{Builder, ConnectionOptions, Handle, Protocol, RateMin, Runtime};
 
 pub use self::error::ServerError;
 pub use self::handle::{ServerHandle, ShutdownReport};
@@ -177,6 +177,26 @@ impl<C, H> NetServer<C, H> {
     /// Closes a session after this time without a byte in either direction; `None`: never. Default 20 minutes.
     pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.settings.connection.idle_timeout = timeout;
+        self
+    }
+
+    /// Closes a session from which no whole frame has come after this time, and that was sent nothing; `None`: never.
+    /// Default 1 minute.
+    pub fn first_frame_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.settings.connection.first_frame_timeout = timeout;
+        self
+    }
+
+    /// Closes a session if a frame that has begun is not whole after this time; `None`: never. Default 10 minutes.
+    pub fn frame_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.settings.connection.frame_timeout = timeout;
+        self
+    }
+
+    /// Closes a session whose peer sends less than this while a frame has begun, or takes less while something is queued
+    /// for it; `None`: never. Default 100 bytes a second over 1 minute.
+    pub fn rate_min(mut self, rate: Option<RateMin>) -> Self {
+        self.settings.connection.rate_min = rate;
         self
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corewire_driver::net::StreamOptions;
-use corewire_runtime::{Builder, ConnectionOptions, Runtime, SettingError};
+use corewire_runtime::{Builder, ConnectionOptions, RateMin, Runtime, SettingError};
 
 use super::error::ServerError;
 use super::sessions::Sessions;
@@ -92,6 +92,9 @@ impl Settings {
     pub(super) fn new(address: Address) -> Self {
         let mut connection = ConnectionOptions::default();
         connection.idle_timeout = Some(Duration::from_secs(20 * 60));
+        connection.first_frame_timeout = Some(Duration::from_secs(60));
+        connection.frame_timeout = Some(Duration::from_secs(10 * 60));
+        connection.rate_min = Some(RateMin { bytes_per_second: 100, window: Duration::from_secs(60) });
         Self {
             address,
             runtime: Builder::default(),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use corewire::{NetServer, StandardCodec};
+use corewire::{NetServer, RateMin, ServerHandle, StandardCodec};
 
 use crate::common::*;
 
@@ -48,6 +48,72 @@ fn peers_that_say_nothing_are_closed_by_the_idle_timeout_and_others_are_not() {
     assert_eq!(read_to_end(&mut begun), b"");
     busy.write_all(&srmp(1, 2, b"y")).unwrap();
     expect(&mut busy, &srmp(0x81, 2, b"y"));
+}
+
+/// An echo server that gives its peers half a second for everything.
+fn impatient() -> ServerHandle {
+    let window = Duration::from_millis(500);
+    NetServer::bind("tcp://127.0.0.1:0")
+        .codec(StandardCodec::default)
+        .handler(echo)
+        .workers(1)
+        .first_frame_timeout(Some(window))
+        .rate_min(Some(RateMin { bytes_per_second: 1000, window }))
+        .start()
+        .unwrap()
+}
+
+#[test]
+fn a_peer_that_connects_and_asks_nothing_is_closed_and_one_that_has_asked_is_not() {
+    let server = impatient();
+    let mut asked = raw(&server);
+    asked.write_all(&srmp(1, 1, b"x")).unwrap();
+    expect(&mut asked, &srmp(0x81, 1, b"x"));
+    let mut silent = raw(&server);
+    assert_eq!(read_to_end(&mut silent), b"");
+    asked.write_all(&srmp(1, 2, b"y")).unwrap();
+    expect(&mut asked, &srmp(0x81, 2, b"y"));
+}
+
+#[test]
+fn a_peer_that_feeds_a_frame_byte_by_byte_is_closed() {
+    let server = impatient();
+    let mut slow = raw(&server);
+    let began = Instant::now();
+    slow.write_all(&srmp(1, 1, b"x")).unwrap();
+    let mut fed = srmp(1, 2, &[3; 250]).into_iter();
+    // Any byte would keep an idle timeout away.
+    while slow.write_all(&[fed.next().unwrap()]).is_ok() {
+        assert!(began.elapsed() < PATIENCE, "it is not closed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_serves(&server);
+}
+
+#[test]
+fn a_peer_that_never_reads_is_closed_while_others_are_served() {
+    let server = impatient();
+    let mut greedy = raw(&server);
+    greedy.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let requests = srmp(1, 1, &[7; 200]).repeat(1000);
+    let began = Instant::now();
+    // Blocked is not closed: it is tried again.
+    while greedy.write_all(&requests).is_ok_or_blocked() {
+        assert!(began.elapsed() < PATIENCE, "it is not closed");
+        assert_serves(&server);
+    }
+    assert_serves(&server);
+}
+
+trait OkOrBlocked {
+    fn is_ok_or_blocked(&self) -> bool;
+}
+
+impl OkOrBlocked for std::io::Result<()> {
+    fn is_ok_or_blocked(&self) -> bool {
+        use std::io::ErrorKind::{TimedOut, WouldBlock};
+        self.as_ref().map_or_else(|error| matches!(error.kind(), WouldBlock | TimedOut), |()| true)
+    }
 }
 
 #[test]
