@@ -163,7 +163,7 @@ impl Driver {
     /// limit of [`receive_block_size`](DriverConfig::receive_block_size) or more: the whole block.
     ///
     /// What the kernel had received already still comes, in pieces of up to
-    /// [`ring_buffer_size`](DriverConfig::ring_buffer_size). While the limit stands, pausing and resuming cost no
+    /// [`ring_buffer_size`](DriverConfig::ring_buffer_size). Under a limit, pausing and resuming cost no
     /// system call.
     pub fn set_receive_max(&mut self, token: Token, bytes: usize) {
         each!(mut self, inner => inner.set_receive_max(token, bytes));

@@ -9,7 +9,7 @@ pub fn u64() -> u64 {
     fastrand::u64(..)
 }
 
-/// A number from 0 up to, but not including, 1; see [`u64`].
+/// A number from 0 up to, but not including, 1; see [`u64()`].
 pub fn f64() -> f64 {
     // As many bits as a fraction holds.
     (u64() >> 11) as f64 / (1_u64 << 53) as f64

@@ -220,7 +220,7 @@ fn a_server_survives_the_want_of_descriptors(driver: &mut Driver) {
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()));
     assert!(sockets.len() < peers.len(), "{} accepted", sockets.len());
 
-    // A connection that stands goes on, and the listener rests, whatever arrives.
+    // An established connection goes on, and the listener backs off, whatever arrives.
     existing.write_all(b"still here").unwrap();
     assert_eq!(receive_exactly(driver, token, 10), b"still here");
     assert_eq!(driver.send(token, &[std::io::IoSlice::new(b"we too")]).unwrap(), 6);
@@ -232,10 +232,10 @@ fn a_server_survives_the_want_of_descriptors(driver: &mut Driver) {
     wait_for(driver, |event| matches!(event, Event::AcceptFailed { .. }).then_some(()));
     setrlimit(Resource::Nofile, limit).unwrap();
     driver.turn(Some(Duration::from_millis(5))).unwrap();
-    assert!(driver.next_event().is_none(), "it rests until it is resumed");
+    assert!(driver.next_event().is_none(), "it backs off until it is resumed");
     let late = TcpStream::connect(address).unwrap();
     driver.turn(Some(Duration::from_millis(5))).unwrap();
-    assert!(driver.next_event().is_none(), "a new connection does not end the rest");
+    assert!(driver.next_event().is_none(), "a new connection does not end the backoff");
     driver.resume_accept(listener);
     while sockets.len() < peers.len() + 1 {
         sockets.push(accepted(driver));

@@ -348,7 +348,7 @@ impl SendBatch {
             Some(Errno::IO | Errno::OPNOTSUPP | Errno::NOPROTOOPT) => 0,
             // It cannot for this size.
             Some(Errno::INVAL | Errno::MSGSIZE) => self.joined_max.min(entry.segment.saturating_sub(1)),
-            // Not now, such as for want of memory: it says nothing about the next.
+            // Not now, such as when memory is short: it says nothing about the next.
             _ => self.joined_max,
         };
         if joined_max < self.joined_max {

@@ -22,7 +22,7 @@ pub(super) struct Received {
     pub(super) traffic_class: u8,
     pub(super) destination: Option<IpAddr>,
     pub(super) interface: Option<u32>,
-    /// Datagrams dropped so far for want of room.
+    /// Datagrams dropped so far because the receive buffer was full.
     pub(super) drops: Option<u32>,
 }
 
