@@ -171,10 +171,12 @@ impl Connection {
         poll_fn(|context| self.poll_flushed(&mut waiter, context)).await
     }
 
-    /// Bytes queued to send.
+    /// Bytes queued to send; within [`Protocol::on_closed`] those that were not sent.
     pub fn queued(&self) -> usize {
         carried!(self, carried => carried.queued());
-        self.core.with_conn(self.token, |conn| conn.out.len()).unwrap_or(0)
+        self.core
+            .with_conn(self.token, |conn| conn.out.len())
+            .unwrap_or_else(|| self.core.unsent_at_end(self.token))
     }
 
     /// Counts `bytes` as held for the peer of this connection while the returned value lives. To be called for whatever

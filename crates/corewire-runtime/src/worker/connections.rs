@@ -309,6 +309,7 @@ impl Core {
                 self.cancel_timer(key);
             }
             Counters::add(&self.counters.closed, 1);
+            self.ending.set(Some((token, conn.out.len())));
             conn.out.clear(&mut self.pool.borrow_mut());
             conn.waiters.take_into(&mut self.woken.borrow_mut());
             if let Some(mut protocol) = conn.protocol.take() {
@@ -319,6 +320,11 @@ impl Core {
                 });
             }
         }
+    }
+
+    /// Bytes that the connection did not send, while its end is told.
+    pub(crate) fn unsent_at_end(&self, token: Token) -> usize {
+        self.ending.get().filter(|(ending, _)| *ending == token).map_or(0, |(_, unsent)| unsent)
     }
 
     pub(crate) fn listen(

@@ -116,6 +116,8 @@ pub(crate) struct Core {
     before_flush: RefCell<Vec<fn()>>,
     /// Connections that are over and were not told yet.
     pub(crate) closed: RefCell<Vec<Token>>,
+    /// The connection whose end is told now, and the bytes that it did not send.
+    ending: Cell<Option<(Token, usize)>>,
     /// Wakers of those who have waited, to be woken when nothing is borrowed.
     pub(crate) woken: RefCell<Vec<Waker>>,
     /// Connections whose queue has fallen to its low-water mark.
@@ -166,6 +168,7 @@ impl Core {
             dirty: RefCell::default(),
             before_flush: RefCell::default(),
             closed: RefCell::default(),
+            ending: Cell::new(None),
             woken: RefCell::default(),
             drained: RefCell::default(),
             lingering: RefCell::default(),

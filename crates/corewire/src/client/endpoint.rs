@@ -84,7 +84,7 @@ impl<C: Codec> Handler for Endpoint<C> {
     fn on_close(&mut self, session: &Session, reason: &CloseReason) {
         if let Progress::Established { has_received } = self.state {
             // Before the user is told, whose handler may panic.
-            self.client.lost(reason, has_received);
+            self.client.lost(reason, has_received, session.queued());
             self.handler.on_close(session, reason);
         }
     }

@@ -81,6 +81,13 @@ pub enum ClientSendError {
     /// The codec cannot carry this payload.
     #[error(transparent)]
     Encode(Box<EncodeError>),
+    /// A connection was lost with this many bytes that had been accepted, and not sent; told by
+    /// [`flush`](super::NetClient::flush). What the kernel had taken and the server had not got is not among them.
+    #[error("the connection was lost with {unsent} bytes unsent")]
+    ConnectionLost {
+        /// Bytes, those of headers included.
+        unsent: usize,
+    },
     /// The client is closed.
     #[error("the client is closed")]
     Closed,

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, EncodeError, Matching};
-use corewire_runtime::{CloseReason, SendError, Sleep, Waiter, sleep, spawn_local};
+use corewire_runtime::{CloseReason, Connection, SendError, Sleep, Waiter, sleep, spawn_local};
+use futures_channel::oneshot;
 use slab::Slab;
 
 use super::calls::{Calls, Expired};
 use super::connection::{ClientConnection, State};
+use super::ending::{End, Unsent, unsent_of};
 use super::error::{CallError, ClientSendError};
 use super::inbox::Inbox;
 use super::outbox::Outbox;
@@ -27,6 +29,8 @@ use crate::session::{FrameSendError, SessionInner};
 pub(super) enum SendKind {
     OneWay,
     Raw,
+    /// Nothing is sent; done when what was accepted before has left. In the outbox only.
+    Flush,
 }
 
 /// How a send went. Two words, so that it passes in registers: this is the path of each message.
@@ -83,7 +87,14 @@ pub(super) trait LocalClient {
     ) -> Poll<Result<Bytes, CallError>>;
 
     fn give_up(&self, progress: Progress);
-    fn close(&self);
+    /// Closes, and says when that is done and what was not sent.
+    fn close(&self, ended: oneshot::Sender<Result<(), Unsent>>);
+    /// Closes, for nobody who waits.
+    fn shut(&self);
+    /// The connection, if it is established.
+    fn established(&self) -> Option<Connection>;
+    /// Bytes lost with connections since this was asked last.
+    fn take_lost(&self) -> usize;
     fn resume_receive(&self);
     fn outbox(&self) -> &Outbox;
 }
@@ -106,7 +117,7 @@ pub(super) fn add(client: Rc<dyn LocalClient>) -> usize {
 pub(super) fn remove(key: usize) {
     let client = CLIENTS.with_borrow_mut(|clients| clients.try_remove(key));
     if let Some(client) = client {
-        client.close();
+        client.shut();
     }
 }
 
@@ -122,6 +133,9 @@ pub(super) struct Client<C> {
     pub(super) inbox: Option<Arc<Inbox>>,
     closed: Arc<AtomicBool>,
     outbox: Outbox,
+    end: RefCell<End>,
+    /// Bytes that connections were lost with.
+    lost: Cell<usize>,
     /// Timers of the calls that wait to begin.
     sleeps: RefCell<Slab<Sleep>>,
     matching: Matching,
@@ -160,6 +174,8 @@ impl<C: Codec> Client<C> {
             inbox,
             closed,
             outbox: Outbox::default(),
+            end: RefCell::default(),
+            lost: Cell::new(0),
             sleeps: RefCell::default(),
             matching,
             connections: Cell::new(0),
@@ -174,14 +190,18 @@ impl<C: Codec> Client<C> {
     }
 
     /// The connection is lost: calls fail, and the client comes back if it may.
-    pub(super) fn lost(&self, reason: &CloseReason, has_received: bool) {
+    pub(super) fn lost(&self, reason: &CloseReason, has_received: bool, queued: usize) {
+        self.lost.set(self.lost.get() + unsent_of(reason, queued));
         self.calls.borrow_mut().fail_all(&CallError::ConnectionLost(reason.to_string()));
         if self.is_closed() {
-            return;
+            return self.end.borrow_mut().finish(reason, queued);
         }
         match self.settings.connector.settings.reconnect {
             Some(_) => self.connection.lost(&WeakClient(self.weak.clone()), reason.to_string(), has_received),
-            None => self.shut(),
+            None => {
+                self.shut();
+                self.end.borrow_mut().finish(reason, queued);
+            }
         }
         self.wake_waiting();
     }
@@ -202,15 +222,17 @@ impl<C: Codec> Client<C> {
     /// Ends for good: calls fail, waiters see it, the inbox ends.
     pub(super) fn shut(&self) {
         self.closed.store(true, Ordering::Release);
-        if let Some(session) = self.connection.close() {
-            self.outbox.finish(|payload, kind| {
-                send_on(&session, payload, kind)
-                    .map_err(|error| unfit(error).map_or(ClientSendError::Closed, ClientSendError::from))
-            });
+        let session = self.connection.close();
+        let unsent = self.outbox.finish(|payload, kind| match &session {
+            Some(session) => send_on(session, payload, kind)
+                .map_err(|error| unfit(error).map_or(ClientSendError::Closed, ClientSendError::from)),
+            None => Err(ClientSendError::Closed),
+        });
+        self.end.borrow_mut().begin(unsent, session.is_some());
+        if let Some(session) = session {
             session.note_closed();
             session.connection().close();
         }
-        self.outbox.finish(|_, _| Err(ClientSendError::Closed));
         self.calls.borrow_mut().fail_all(&CallError::Closed);
         if let Some(inbox) = &self.inbox {
             inbox.end();
@@ -399,6 +421,7 @@ fn send_on<C: Codec>(
     match kind {
         SendKind::OneWay => session.send_with(C::one_way_head, payload),
         SendKind::Raw => session.connection().send(payload).map_err(Into::into),
+        SendKind::Flush => Ok(()),
     }
 }
 
@@ -423,6 +446,7 @@ impl<C: Codec> LocalClient for Client<C> {
         };
         let sent = match kind {
             SendKind::OneWay => session.poll_send_with(C::one_way_head, payload, waiter, context),
+            SendKind::Flush => Poll::Ready(Ok(())),
             SendKind::Raw => match session.connection().poll_send([&[], payload, &[]], waiter, context) {
                 Poll::Ready(sent) => Poll::Ready(sent.map_err(Into::into)),
                 Poll::Pending => Poll::Pending,
@@ -513,8 +537,24 @@ impl<C: Codec> LocalClient for Client<C> {
         }
     }
 
-    fn close(&self) {
+    fn close(&self, ended: oneshot::Sender<Result<(), Unsent>>) {
         self.shut();
+        self.end.borrow_mut().tell(ended);
+    }
+
+    fn shut(&self) {
+        Self::shut(self);
+    }
+
+    fn established(&self) -> Option<Connection> {
+        match &*self.connection.state() {
+            State::Established(session) => Some(session.connection().clone()),
+            _ => None,
+        }
+    }
+
+    fn take_lost(&self) -> usize {
+        self.lost.take()
     }
 
     fn resume_receive(&self) {

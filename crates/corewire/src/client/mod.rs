@@ -5,6 +5,7 @@ mod calls;
 mod connect;
 mod connection;
 mod connector;
+mod ending;
 mod endpoint;
 mod error;
 mod inbox;
@@ -27,13 +28,15 @@ use corewire_proto::codec::{Codec, RawCodec};
 use corewire_proto::kcp;
 use corewire_runtime::udp::UdpOptions;
 use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, current_worker};
+use futures_channel::oneshot;
 
 pub use self::call::Call;
 pub use self::connection::{ClientConnection, ConnectionOwner, Keep, State};
 pub use self::connector::{Attempt, ConnectSettings, Connector};
+pub use self::ending::{Closing, Unsent};
 pub use self::error::{CallError, ClientSendError, ConnectError};
 use self::inbox::Inbox;
-use self::local::{LocalClient, SendKind, SendStatus, with_local};
+use self::local::{SendKind, SendStatus, with_local};
 pub use self::object::ObjectCallError;
 pub use self::settings::Reconnect;
 use self::settings::Settings;
@@ -49,7 +52,7 @@ use crate::uri::NetUri;
 /// | codec | none: pieces of the stream; no requests |
 /// | connect timeout | 5 s for each address |
 /// | request timeout | 15 s |
-/// | reconnect | for ever, after 50 ms to 5 s (exponential, with jitter) |
+/// | reconnect | for ever, after 50 ms to 5 s (exponential, with jitter); 250 ms at the most while something waits |
 /// | high / low water of the send queue | 256 KiB / 64 KiB |
 /// | calls in flight | 256 by sequence (SRMP), 65,536 in order |
 #[derive(Debug)]
@@ -291,13 +294,28 @@ impl NetClient {
         std::future::poll_fn(|context| inbox.poll(&self.shared.worker, self.shared.key, context)).await
     }
 
-    /// Closes once what was sent before has left. Calls in flight fail.
-    pub fn close(&self) {
+    /// Waits until the kernel has taken all that was accepted by [`send`](Self::send) until now, from this thread and
+    /// others; while the client reconnects, for the next connection. To be awaited before a process ends: a send says
+    /// only that the message was accepted.
+    ///
+    /// # Errors
+    /// The client is closed, or ([`ClientSendError::ConnectionLost`]) a connection was lost since the last flush with
+    /// something that it had not sent.
+    pub async fn flush(&self) -> Result<(), ClientSendError> {
+        let mut flushed = outbox::send(self, Bytes::new(), SendKind::Flush);
+        std::future::poll_fn(|context| flushed.poll(context)).await
+    }
+
+    /// Closes once what was sent before has left, or at the close timeout of the connection, whichever comes first. Calls
+    /// in flight fail. It happens whether or not the result is awaited; awaited, it says what was not sent.
+    pub fn close(&self) -> Closing {
         let key = self.shared.key;
+        let (sender, ended) = oneshot::channel();
         // A worker that has stopped has closed its clients.
         let _ = self.shared.worker.run(move || {
-            with_local(key, |client| client.map(LocalClient::close));
+            with_local(key, |client| client.map(|client| client.close(sender)));
         });
+        Closing(ended)
     }
 
     /// What it connects to.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
 
+use super::ending::Unsent;
 use super::error::ClientSendError;
 use super::local::{LocalClient, SendKind, with_local};
 use super::{NetClient, Sending};
@@ -24,12 +25,26 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// The client closes: what was accepted before is sent now, without waiting for room.
-    pub(super) fn finish(&self, mut send: impl FnMut(&[u8], SendKind) -> Result<(), ClientSendError>) {
+    /// The client closes: what was accepted before is sent now, without waiting for room. Says what was not.
+    pub(super) fn finish(
+        &self,
+        mut send: impl FnMut(&[u8], SendKind) -> Result<(), ClientSendError>,
+    ) -> Unsent {
+        let mut unsent = Unsent::default();
         let queue = self.queue.take();
         for Item { payload, kind, sent } in queue {
-            report(sent, send(&payload, kind));
+            let result =
+                if kind == SendKind::Flush { Err(ClientSendError::Closed) } else { send(&payload, kind) };
+            if let Err(error) = &result
+                && kind != SendKind::Flush
+            {
+                unsent.messages += 1;
+                unsent.bytes += payload.len();
+                unsent.reason = error.to_string();
+            }
+            report(sent, result);
         }
+        unsent
     }
 }
 
@@ -74,7 +89,7 @@ pub(super) fn send(client: &NetClient, payload: Bytes, kind: SendKind) -> Accept
     }
     let len = payload.len();
     let before = shared.remote_bytes.fetch_add(len, Ordering::Relaxed);
-    let wait = before + len > shared.remote_high_water;
+    let wait = before + len > shared.remote_high_water || kind == SendKind::Flush;
     let (key, owner) = (shared.key, client.clone());
     let taken = shared.worker.run(move || {
         let begin = with_local(key, |client| {
@@ -103,6 +118,11 @@ async fn pump(client: NetClient) {
         })
     };
     while let Some((payload, kind)) = next() {
+        if kind == SendKind::Flush {
+            let item = with_local(client.shared.key, |local| local?.outbox().queue.borrow_mut().pop_front());
+            drop(item.map(|item| spawn_local(flush(client.clone(), item.sent))));
+            continue;
+        }
         let result = Sending::new(&client, &payload, kind).await;
         client.shared.remote_bytes.fetch_sub(payload.len(), Ordering::Relaxed);
         let item = with_local(client.shared.key, |local| local?.outbox().queue.borrow_mut().pop_front());
@@ -110,4 +130,18 @@ async fn pump(client: NetClient) {
             report(item.sent, result);
         }
     }
+}
+
+/// All that was accepted before is queued on a connection, or lost: waits until the kernel has it.
+async fn flush(client: NetClient, flushed: oneshot::Sender<Result<(), ClientSendError>>) {
+    let key = client.shared.key;
+    if let Some(connection) = with_local(key, |local| local?.established()) {
+        // If it is lost meanwhile, it is told below what it had not sent.
+        let _ = connection.flushed().await;
+        corewire_runtime::yield_now().await;
+    }
+    let unsent = with_local(key, |local| local.map_or(0, LocalClient::take_lost));
+    let result = if unsent == 0 { Ok(()) } else { Err(ClientSendError::ConnectionLost { unsent }) };
+    // Given up in the last moment.
+    let _ = flushed.send(result);
 }

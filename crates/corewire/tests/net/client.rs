@@ -3,14 +3,15 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Mutex;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, channel};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use corewire::client::{Call, ClientSendError, Sending};
-use corewire::runtime::Runtime;
+use corewire::runtime::{ConnectionOptions, Runtime};
 use corewire::{
-    CallError, CloseReason, ConnectError, Frame, Handler, NetClient, NetUri, Session, StandardCodec, block_on,
+    CallError, CloseReason, ConnectError, Frame, Handler, LineCodec, NetClient, NetUri, Session,
+    StandardCodec, block_on,
 };
 
 use crate::common::*;
@@ -492,4 +493,113 @@ fn calls_under_way_in_tasks_of_a_runtime_end_with_it() {
     drop(runtime);
     told.next();
     assert_eq!(read_to_end(&mut peer), b"");
+}
+
+/// Counts the bytes of one peer; tells how many there were at its end.
+fn counts(server: RawServer, go: std::sync::mpsc::Receiver<()>) -> std::thread::JoinHandle<usize> {
+    std::thread::spawn(move || {
+        let mut peer = server.accept();
+        go.recv().unwrap();
+        read_to_end(&mut peer).len()
+    })
+}
+
+#[test]
+fn what_was_accepted_before_a_flush_has_left_after_it() {
+    const LINES: usize = 1_000;
+    for on_its_worker in [false, true] {
+        let server = RawServer::new();
+        let uri = NetUri::parse(&server.uri).unwrap();
+        let (go, may_go) = channel();
+        let peer = counts(server, may_go);
+        go.send(()).unwrap();
+        let send_all = move |uri: NetUri| async move {
+            let client = uri.client().codec(LineCodec::new).connect().await.unwrap();
+            for _ in 0..LINES {
+                client.send(&[b'x'; 999]).await.unwrap();
+            }
+            client.flush().await.unwrap();
+            // Ends at once, as a process does: what has left arrives.
+            client
+        };
+        let client = match on_its_worker {
+            true => {
+                // The worker goes away with it.
+                drop(block_on(send_all(uri)).unwrap());
+                None
+            }
+            false => Some(wait(send_all(uri))),
+        };
+        if let Some(client) = client {
+            let ended = client.close();
+            wait(ended).unwrap();
+        }
+        assert_eq!(peer.join().unwrap(), LINES * 1_000);
+    }
+}
+
+#[test]
+fn a_close_that_is_awaited_says_that_all_was_sent() {
+    let server = RawServer::new();
+    let (go, may_go) = channel();
+    let client = client_of(&server.uri).connect_blocking().unwrap();
+    let peer = counts(server, may_go);
+    for _ in 0..100 {
+        wait(client.send(&[7; 10_000])).unwrap();
+    }
+    let closing = client.close();
+    go.send(()).unwrap();
+    assert_eq!(wait(closing), Ok(()));
+    assert_eq!(wait(client.close()), Ok(()), "once more, it says the same");
+    assert_eq!(peer.join().unwrap(), 100 * 10_004);
+    assert_eq!(wait(client.flush()), Err(ClientSendError::Closed));
+}
+
+#[test]
+fn a_close_says_what_a_peer_that_does_not_read_did_not_get() {
+    let server = RawServer::new();
+    let mut options = ConnectionOptions::default();
+    options.close_timeout = Duration::from_millis(50);
+    options.high_water = 64 << 20;
+    let client = client_of(&server.uri).connection_options(options).connect_blocking().unwrap();
+    let mut peer = server.accept();
+    const BYTES: usize = 16 << 20;
+    wait(client.send(&vec![1; BYTES])).unwrap();
+    let unsent = wait(client.close()).unwrap_err();
+    assert!((1 << 20..=BYTES + 8).contains(&unsent.bytes) && unsent.messages == 0, "{unsent}");
+    assert!(unsent.reason.contains("did not take"), "{unsent}");
+    drop(client);
+    assert!(read_to_end(&mut peer).len() + unsent.bytes <= BYTES + 8);
+}
+
+#[test]
+fn a_close_while_there_is_no_connection_counts_the_messages_that_none_took() {
+    let server = RawServer::new();
+    let client = client_of(&server.uri).inbox(1).connect_blocking().unwrap();
+    let peer = server.accept();
+    drop(server);
+    drop(peer);
+    let short = Duration::from_millis(30);
+    while wait(client.request(b"x").timeout(short)) != Err(CallError::TimedOut(short)) {}
+    for _ in 0..10 {
+        wait(client.send(b"waits")).unwrap();
+    }
+    let unsent = wait(client.close()).unwrap_err();
+    assert_eq!((unsent.messages, unsent.bytes), (10, 50));
+}
+
+#[test]
+fn a_flush_says_that_a_connection_was_lost_with_bytes_unsent() {
+    let server = RawServer::new();
+    let mut options = ConnectionOptions::default();
+    options.high_water = 64 << 20;
+    let client = client_of(&server.uri).connection_options(options).connect_blocking().unwrap();
+    let mut peer = server.accept();
+    wait(client.send(&vec![1; 16 << 20])).unwrap();
+    // It is on its way on this connection.
+    peer.read_exact(&mut [0]).unwrap();
+    reset(peer);
+    let Err(ClientSendError::ConnectionLost { unsent }) = wait(client.flush()) else { panic!("it was lost") };
+    assert!(unsent >= 1 << 20, "{unsent}");
+    assert_eq!(wait(client.flush()), Ok(()), "told once");
 }
