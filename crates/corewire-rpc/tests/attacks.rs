@@ -5,6 +5,7 @@
 mod support;
 
 use std::io::Write;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use corewire::{ServerHandle, wait};
@@ -121,4 +122,43 @@ fn a_flood_of_frames_that_belong_to_nothing_closes_a_connection_with_16_000_call
     eventually("the calls are in flight", || bench.running.now() == 16_000);
     let _ = raw.0.write_all(&frame(CREDIT, 0, 1 << 20, &[0, 0, 0, 1]).repeat(100_000));
     bench.has_closed(raw, "belong to nothing");
+}
+
+/// The server holds no more than its limit for all connections together, whatever `piece` of each of 40 attackers is
+/// left with it, and closes those that hold most.
+#[track_caller]
+fn holds_no_more_than_the_server_may(piece: &[u8]) {
+    const LIMIT: usize = 16 << 20;
+    let bench = Bench::new(|server| server.net(|net| net.memory_limit(LIMIT)));
+    let mut attackers = Vec::new();
+    for _ in 0..40 {
+        let Ok(mut raw) = TcpStream::connect(bench.server.local_addrs()[0]).map(Raw) else { continue };
+        raw.0.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+        let _ = raw.0.write_all(&frame(SETTINGS, 0, 0, b""));
+        let _ = raw.0.write_all(piece);
+        attackers.push(raw);
+        let now = wait(bench.gauges.read());
+        // All that one attacker sends may come in one turn of the worker, before room is made.
+        let most = LIMIT + piece.len() + (1 << 20);
+        assert!(now.unread_bytes + now.buffered_bytes < most, "{now:?}");
+        bench.is_polite_to_others();
+    }
+    let now = wait(bench.gauges.read());
+    assert!(now.unread_bytes + now.buffered_bytes > LIMIT / 4, "it serves as many as it can: {now:?}");
+    drop(attackers);
+    settles(&bench.gauges, 1);
+    assert_eq!(bench.running.now(), 0);
+}
+
+#[test]
+fn bodies_that_never_become_whole_take_no_more_than_the_server_may_hold() {
+    let body = named("Stuck/unary", &vec![7; 10 << 20]);
+    let whole = frame(REQUEST, END, 0, &body);
+    holds_no_more_than_the_server_may(&whole[..4 << 20]);
+}
+
+#[test]
+fn requests_that_handlers_hold_take_no_more_than_the_server_may_hold() {
+    let calls = (0..40).map(|id| frame(REQUEST, END, id, &named("Stuck/unary", &[7; 100_000])));
+    holds_no_more_than_the_server_may(&calls.collect::<Vec<_>>().concat());
 }

@@ -103,6 +103,11 @@ impl Held {
             empty => *empty = Some(connection.charge(MemoryKind::Reassembly, bytes)),
         }
     }
+
+    /// The connection is gone, and with it what was not read.
+    pub(super) fn drop_partial(&mut self) {
+        (self.partial, self.reassembly) = (0, None);
+    }
 }
 
 #[cfg(test)]

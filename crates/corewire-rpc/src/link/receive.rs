@@ -106,6 +106,7 @@ impl Link {
         let tasks: Vec<_> = {
             let state = &mut *self.state.borrow_mut();
             state.dead = Some(why.clone());
+            state.held.drop_partial();
             while let Some(key) = state.machine.next_lost() {
                 if let Some(slot) = state.slot_of(key) {
                     slot.is_lost(why.clone());
