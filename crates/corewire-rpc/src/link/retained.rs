@@ -40,7 +40,7 @@ impl Retained {
 ///
 /// A payload that is kept must not hold a receive block, of which it may be a small part. Small ones are copied to blocks
 /// of their own kind; where one follows another they are copied together, with what lies between them: then most of them
-/// cost no more than a count. Neither allocates in steady state. Longer ones are copied to memory of their own, and only
+/// cost no more than a count. Neither allocates in steady state. Longer ones are copied to a buffer of their own, and only
 /// one that is a good part of a receive block stays there.
 #[derive(Debug, Default)]
 pub(super) struct Retainer {
@@ -70,7 +70,8 @@ impl Retainer {
             return Retained::new(self.small(payload), len);
         }
         if len < LARGE_MIN {
-            return Retained::new(Bytes::copy_from_slice(payload), len);
+            let (copy, occupied) = copy_to_own(payload);
+            return Retained::new(copy, occupied);
         }
         // A frame that was put together may occupy twice its length.
         Retained::new(origin.to_bytes(payload), (2 * len).max(RECEIVE_BLOCK))
@@ -139,6 +140,27 @@ impl Retainer {
         (self.from, self.copy, self.used) = (at, copy, payload.len());
         kept
     }
+}
+
+/// The sizes of buffers that hold one payload each are powers of two from this one on, in bytes.
+const OWN_MIN: usize = 2 * SMALL_MAX;
+
+/// How many such sizes there are: the last holds all that is shorter than `LARGE_MIN`.
+const OWN_SIZES: usize = (LARGE_MIN.next_power_of_two() / OWN_MIN).ilog2() as usize + 1;
+
+/// A copy in a buffer of which nothing else is kept, and the buffer's size.
+fn copy_to_own(bytes: &[u8]) -> (Bytes, usize) {
+    thread_local! {
+        static BUFFERS: RefCell<[BufferPool; OWN_SIZES]> =
+            RefCell::new(std::array::from_fn(|at| BufferPool::new(OWN_MIN << at)));
+    }
+    let size = bytes.len().next_power_of_two().max(OWN_MIN);
+    let copy = BUFFERS.with_borrow_mut(|buffers| {
+        let room = buffers[(size / OWN_MIN).ilog2() as usize].room(size);
+        room.extend_from_slice(bytes);
+        room.split().freeze()
+    });
+    (copy, size)
 }
 
 fn copy_to_block(bytes: &[u8]) -> Bytes {
@@ -215,9 +237,12 @@ mod tests {
             let retained = retainer.retain(&chunk[1..=len], Origin::Shared(&chunk));
             assert_eq!(retained.payload, chunk[1..=len]);
             assert_eq!(retained.payload.as_ptr() != chunk[1..].as_ptr(), is_copied, "{len} bytes");
-            let occupied = if is_copied { len } else { RECEIVE_BLOCK };
+            let buffer = if len <= SMALL_MAX { len } else { len.next_power_of_two() };
+            let occupied = if is_copied { buffer } else { RECEIVE_BLOCK };
             assert_eq!(retained.cost as usize, occupied + OVERHEAD, "{len} bytes");
         }
+        let again = || copy_to_own(&chunk[..20_000]).0.as_ptr();
+        assert_eq!(again(), again(), "a buffer is used again");
         let borrowed = retainer.borrow(&chunk[1..=SMALL_MAX + 1], Origin::Shared(&chunk));
         assert_eq!(borrowed.payload.as_ptr(), chunk[1..].as_ptr());
         assert_eq!(borrowed.cost as usize, RECEIVE_BLOCK + OVERHEAD);
