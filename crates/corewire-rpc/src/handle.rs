@@ -16,7 +16,7 @@ use crate::status::Status;
 pub(crate) struct Handle {
     home: Home,
     link: usize,
-    place: usize,
+    slot_index: usize,
     /// Of a call by a channel that balances: in flight for as long as this is held.
     pub(crate) flight: Option<Flight>,
 }
@@ -26,8 +26,8 @@ pub(crate) type Away<T> = oneshot::Receiver<T>;
 
 impl Handle {
     /// One of the holders that the slot counts.
-    pub(crate) fn new(link: &Link, place: usize) -> Self {
-        Self { home: link.home.clone(), link: link.id, place, flight: None }
+    pub(crate) fn new(link: &Link, slot_index: usize) -> Self {
+        Self { home: link.home.clone(), link: link.id, slot_index, flight: None }
     }
 
     /// Acts on the link's worker; `None` if the calling code runs elsewhere (or the link is gone).
@@ -36,7 +36,7 @@ impl Handle {
         if !Link::is_here(&self.home) {
             return None;
         }
-        with_link(self.link, |link| act(link, self.place))
+        with_link(self.link, |link| act(link, self.slot_index))
     }
 
     pub(crate) fn is_here(&self) -> bool {
@@ -44,30 +44,30 @@ impl Handle {
     }
 
     pub(crate) const fn key(&self) -> (usize, usize) {
-        (self.link, self.place)
+        (self.link, self.slot_index)
     }
 
     /// Acts on the link's worker, whenever that comes to it.
     pub(crate) fn anywhere(&self, act: impl FnOnce(&Rc<Link>, usize) + Send + 'static) {
         if Link::is_here(&self.home) {
-            with_link(self.link, |link| act(link, self.place));
+            with_link(self.link, |link| act(link, self.slot_index));
             return;
         }
-        let (link, place) = (self.link, self.place);
+        let (link, slot_index) = (self.link, self.slot_index);
         // A worker that has stopped has ended its calls.
         let _ = self.home.run(move || {
-            with_link(link, |link| act(link, place));
+            with_link(link, |link| act(link, slot_index));
         });
     }
 
     /// Polls on the link's worker until it is ready or given up, in a task there. Give it up before the handle: once the
-    /// slot is given back, its place may be that of another call.
+    /// slot is given back, its index may be that of another call.
     pub(crate) fn away<T: Send + 'static>(
         &self,
         mut poll: impl FnMut(&Rc<Link>, usize, &mut Context<'_>) -> Poll<T> + Send + 'static,
     ) -> Away<T> {
         let (mut sender, receiver) = oneshot::channel();
-        let (link, place) = (self.link, self.place);
+        let (link, slot_index) = (self.link, self.slot_index);
         let _ = self.home.run(move || {
             drop(spawn_local(async move {
                 let polled = std::future::poll_fn(|context| {
@@ -75,7 +75,8 @@ impl Handle {
                         return Poll::Ready(None);
                     }
                     // A link that is gone drops the sender, which says so.
-                    with_link(link, |link| poll(link, place, context).map(Some)).unwrap_or(Poll::Ready(None))
+                    with_link(link, |link| poll(link, slot_index, context).map(Some))
+                        .unwrap_or(Poll::Ready(None))
                 });
                 if let Some(result) = polled.await {
                     // Whoever asked may have gone.
@@ -88,9 +89,9 @@ impl Handle {
 
     /// Cancels the call, if it is not over.
     pub(crate) fn cancel(&self, code: Code, reason: &'static str) {
-        self.anywhere(move |link, place| {
+        self.anywhere(move |link, slot_index| {
             link.with(|state| {
-                let Some(slot) = state.slots.get_mut(place).filter(|slot| slot.is_live) else { return };
+                let Some(slot) = state.slots.get_mut(slot_index).filter(|slot| slot.is_live) else { return };
                 let key = slot.key;
                 // A call of which both halves have ended is over: there is nothing to cancel, and nobody to tell.
                 if state.machine.cancel(key, code, reason, &mut state.out).is_ok() {
@@ -108,12 +109,12 @@ impl Handle {
         &self,
         context: &mut Context<'_>,
     ) -> Option<Poll<Option<Result<Bytes, Status>>>> {
-        self.here(|link, place| link.poll_next(place, context))
+        self.here(|link, slot_index| link.poll_next(slot_index, context))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.anywhere(|link, place| link.let_go(place, Code::CANCELLED));
+        self.anywhere(|link, slot_index| link.release_slot(slot_index, Code::CANCELLED));
     }
 }

@@ -96,10 +96,10 @@ impl<T> Streaming<T> {
     }
 
     async fn metadata(&self) -> (Metadata, Metadata) {
-        if let Some(metadata) = self.handle.here(|link, place| link.metadata(place)) {
+        if let Some(metadata) = self.handle.here(|link, slot_index| link.metadata(slot_index)) {
             return metadata;
         }
-        let away = self.handle.away(|link, place, _| Poll::Ready(link.metadata(place)));
+        let away = self.handle.away(|link, slot_index, _| Poll::Ready(link.metadata(slot_index)));
         away.await.unwrap_or_default()
     }
 
@@ -110,9 +110,9 @@ impl<T> Streaming<T> {
         {
             return polled;
         }
-        let away = self
-            .away
-            .get_or_insert_with(|| self.handle.away(|link, place, context| link.poll_next(place, context)));
+        let away = self.away.get_or_insert_with(|| {
+            self.handle.away(|link, slot_index, context| link.poll_next(slot_index, context))
+        });
         let next = ready!(Pin::new(away).poll(context));
         self.away = None;
         Poll::Ready(next.unwrap_or_else(|_| Some(Err(Status::closed()))))
@@ -134,7 +134,7 @@ impl<T> Drop for Streaming<T> {
                 self.handle.cancel(Code::CANCELLED, "the caller dropped the responses");
             }
         } else if !self.is_done {
-            self.handle.anywhere(|link, place| link.deafen(place));
+            self.handle.anywhere(|link, slot_index| link.stop_receiving(slot_index));
         }
     }
 }
@@ -181,14 +181,14 @@ impl<T> Sink<T> {
         match ended {
             Some(ended) => ended,
             None => {
-                let away = self.handle.away(|link, place, _| Poll::Ready(link.finish(place, None)));
+                let away = self.handle.away(|link, slot_index, _| Poll::Ready(link.finish(slot_index, None)));
                 away.await.unwrap_or_else(|_| Err(Status::closed()))
             }
         }
     }
 
     fn end(&self) -> Option<Result<(), Status>> {
-        self.handle.here(|link, place| link.finish(place, None))
+        self.handle.here(|link, slot_index| link.finish(slot_index, None))
     }
 
     /// Waits for a message that was handed to the worker and whose future was dropped.
@@ -229,7 +229,7 @@ impl<T> Sink<T> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<(), Status>>> {
         let hold = self.may_hold && Current::get().slot == Some(self.handle.key());
-        match self.handle.here(|link, place| link.poll_send(place, payload, hold, context)) {
+        match self.handle.here(|link, slot_index| link.poll_send(slot_index, payload, hold, context)) {
             Some(polled) => polled.map(Some),
             None if self.handle.is_here() => Poll::Ready(Some(Err(Status::closed()))),
             None => Poll::Ready(None),
@@ -237,9 +237,10 @@ impl<T> Sink<T> {
     }
 
     async fn send_away(&mut self, mut payload: Bytes) -> Result<(), Status> {
-        self.away = Some(
-            self.handle.away(move |link, place, context| link.poll_send(place, &mut payload, false, context)),
-        );
+        self.away =
+            Some(self.handle.away(move |link, slot_index, context| {
+                link.poll_send(slot_index, &mut payload, false, context)
+            }));
         self.settle().await
     }
 }

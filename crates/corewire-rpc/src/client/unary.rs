@@ -261,7 +261,7 @@ impl<'a, Resp> Unary<'a, Resp> {
                     self.channel.landed(flight, None);
                 }
                 self.channel.run_there(move || {
-                    with_link(link as usize, |link| link.let_go(place as usize, Code::CANCELLED));
+                    with_link(link as usize, |link| link.release_slot(place as usize, Code::CANCELLED));
                 });
             }
             State::Away(_) | State::Finished => {}

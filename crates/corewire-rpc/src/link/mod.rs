@@ -215,23 +215,23 @@ impl State {
     #[inline]
     pub(crate) fn keep(&mut self, key: CallKey, deadline_ms: u64, holders: u8) -> usize {
         let more = if holders > 1 { self.spare.pop() } else { None };
-        let place = self.slots.insert(Slot::new(key, deadline_ms, holders, more));
+        let slot_index = self.slots.insert(Slot::new(key, deadline_ms, holders, more));
         let index = key.index();
         if index >= self.by_index.len() {
             self.by_index.resize(index + 1, None);
         }
         // Places are as many as there are calls at once, which are limited to far less.
-        self.by_index[index] = Some((key, place as u32));
+        self.by_index[index] = Some((key, slot_index as u32));
         if deadline_ms < self.timer_at {
             self.arm(deadline_ms);
         }
-        place
+        slot_index
     }
 
     /// Counts what a call occupies beside its messages, until its slot is removed.
     #[inline]
-    pub(crate) fn lend(&mut self, place: usize, bytes: usize) {
-        if let Some(slot) = self.slots.get_mut(place) {
+    pub(crate) fn lend(&mut self, slot_index: usize, bytes: usize) {
+        if let Some(slot) = self.slots.get_mut(slot_index) {
             let before = slot.lent;
             slot.lent = before.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
             self.held.lend(slot.lent - before);
@@ -240,8 +240,8 @@ impl State {
 
     /// Has a message wait to be taken.
     #[inline]
-    pub(crate) fn push(&mut self, place: usize, message: Retained, returns_credit: bool) {
-        if let Some(slot) = self.slots.get_mut(place) {
+    pub(crate) fn push(&mut self, slot_index: usize, message: Retained, returns_credit: bool) {
+        if let Some(slot) = self.slots.get_mut(slot_index) {
             let Retained { payload, cost } = message;
             slot.push(Entry { payload, cost, returns_credit });
             self.held.queue(cost);
@@ -250,17 +250,17 @@ impl State {
 
     /// The slot of a call, if somebody holds it.
     #[inline]
-    fn place(&self, key: CallKey) -> Option<usize> {
+    fn slot_index(&self, key: CallKey) -> Option<usize> {
         match self.by_index.get(key.index()) {
-            Some(&Some((kept, place))) if kept == key => Some(place as usize),
+            Some(&Some((kept, slot_index))) if kept == key => Some(slot_index as usize),
             _ => None,
         }
     }
 
     #[inline]
     fn slot_of(&mut self, key: CallKey) -> Option<&mut Slot> {
-        let place = self.place(key)?;
-        self.slots.get_mut(place)
+        let slot_index = self.slot_index(key)?;
+        self.slots.get_mut(slot_index)
     }
 
     /// Has the timer fire by this time.
@@ -286,12 +286,12 @@ impl State {
 
     /// Gives a slot back once nobody holds it.
     #[inline]
-    pub(crate) fn remove(&mut self, place: usize) -> Option<Slot> {
-        let slot = self.slots.try_remove(place)?;
+    pub(crate) fn remove(&mut self, slot_index: usize) -> Option<Slot> {
+        let slot = self.slots.try_remove(slot_index)?;
         self.held.unlend(slot.lent);
         self.held.unqueue(slot.queued());
         let entry = &mut self.by_index[slot.key.index()];
-        if matches!(entry, Some((_, kept)) if *kept as usize == place) {
+        if matches!(entry, Some((_, kept)) if *kept as usize == slot_index) {
             *entry = None;
         }
         Some(slot)

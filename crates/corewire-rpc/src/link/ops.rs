@@ -14,11 +14,11 @@ impl Link {
     #[inline]
     pub(crate) fn poll_next(
         &self,
-        place: usize,
+        slot_index: usize,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Status>>> {
         let (polled, may_resume) = self.with(|state| {
-            let polled = state.poll_next(place, context);
+            let polled = state.poll_next(slot_index, context);
             (polled, state.is_stopped)
         });
         if may_resume && polled.is_ready() {
@@ -29,11 +29,15 @@ impl Link {
 
     /// The one message of the peer's half; then the slot is given back.
     #[inline]
-    pub(crate) fn poll_reply(&self, place: usize, context: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+    pub(crate) fn poll_reply(
+        &self,
+        slot_index: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Bytes, Status>> {
         let mut may_resume = false;
         let taken = self.with(|state| {
             may_resume = state.is_stopped;
-            let slot = state.slots.get_mut(place)?;
+            let slot = state.slots.get_mut(slot_index)?;
             if slot.end.is_none() {
                 match &mut slot.reader {
                     Some(waker) => waker.clone_from(context.waker()),
@@ -41,7 +45,7 @@ impl Link {
                 }
                 return Some(None);
             }
-            state.remove(place).map(Some)
+            state.remove(slot_index).map(Some)
         });
         let slot = match taken {
             Some(Some(slot)) => slot,
@@ -71,23 +75,23 @@ impl Link {
     #[inline]
     pub(crate) fn poll_send(
         &self,
-        place: usize,
+        slot_index: usize,
         payload: &mut Bytes,
         hold: bool,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Status>> {
         self.with(|state| {
-            ready!(state.poll_ready(place, context))?;
-            Poll::Ready(state.send(place, std::mem::take(payload), hold))
+            ready!(state.poll_ready(slot_index, context))?;
+            Poll::Ready(state.send(slot_index, std::mem::take(payload), hold))
         })
     }
 
     /// Sends what is held, since its sender waits.
     #[inline]
-    pub(crate) fn release_held(&self, place: usize) {
+    pub(crate) fn release_held(&self, slot_index: usize) {
         self.with(|state| {
             let State { slots, machine, out, replies, .. } = state;
-            if let Some(slot) = slots.get_mut(place)
+            if let Some(slot) = slots.get_mut(slot_index)
                 && slot.is_live
                 && slot.is_holding()
                 && machine.poll_send(slot.key).is_ok()
@@ -100,13 +104,13 @@ impl Link {
 
     /// Ends this side's half, with `last` or with what is held as the last message.
     #[inline]
-    pub(crate) fn finish(&self, place: usize, last: Option<Bytes>) -> Result<(), Status> {
+    pub(crate) fn finish(&self, slot_index: usize, last: Option<Bytes>) -> Result<(), Status> {
         self.with(|state| {
-            if !state.is_live(place) {
-                return Err(state.over(place));
+            if !state.is_live(slot_index) {
+                return Err(state.over(slot_index));
             }
             let State { slots, machine, out, replies, .. } = state;
-            let slot = &mut slots[place];
+            let slot = &mut slots[slot_index];
             let key = slot.key;
             let last = match (slot.take_held(), last) {
                 (Some(held), Some(last)) => {
@@ -127,21 +131,21 @@ impl Link {
 
     /// One holder fewer. The last one gives the slot back, and cancels the call if it is not over.
     #[inline]
-    pub(crate) fn let_go(&self, place: usize, code: Code) {
+    pub(crate) fn release_slot(&self, slot_index: usize, code: Code) {
         let is_last = {
             let state = &mut *self.state.borrow_mut();
-            let Some(slot) = state.slots.get_mut(place) else { return };
+            let Some(slot) = state.slots.get_mut(slot_index) else { return };
             slot.holders = slot.holders.saturating_sub(1);
             slot.holders == 0
         };
         if is_last {
-            self.give_back(place, code);
+            self.free_slot(slot_index, code);
         }
     }
 
-    fn give_back(&self, place: usize, code: Code) {
+    fn free_slot(&self, slot_index: usize, code: Code) {
         let slot = self.with(|state| {
-            let mut slot = state.remove(place)?;
+            let mut slot = state.remove(slot_index)?;
             if !slot.is_watched() {
                 state.recycle(&mut slot);
             }
@@ -162,18 +166,18 @@ impl Link {
     }
 
     /// What came with the first frame of the peer's half, and with its last one.
-    pub(crate) fn metadata(&self, place: usize) -> (Metadata, Metadata) {
+    pub(crate) fn metadata(&self, slot_index: usize) -> (Metadata, Metadata) {
         let state = self.state.borrow();
-        let slot = state.slots.get(place);
+        let slot = state.slots.get(slot_index);
         slot.map_or_else(Default::default, |slot| (slot.header().clone(), slot.trailer().clone()))
     }
 
     /// Nobody takes the peer's messages any more: those that came, and those that come, give their room back.
-    pub(crate) fn deafen(&self, place: usize) {
+    pub(crate) fn stop_receiving(&self, slot_index: usize) {
         self.with(|state| {
-            let Some(slot) = state.slots.get_mut(place) else { return };
-            slot.is_deaf = true;
-            while state.pop(place).is_some() {}
+            let Some(slot) = state.slots.get_mut(slot_index) else { return };
+            slot.discards_incoming = true;
+            while state.pop(slot_index).is_some() {}
         });
         self.resume();
     }
@@ -182,8 +186,8 @@ impl Link {
 impl State {
     /// Takes the next message, which gives its room back.
     #[inline]
-    fn pop(&mut self, place: usize) -> Option<Bytes> {
-        let slot = self.slots.get_mut(place)?;
+    fn pop(&mut self, slot_index: usize) -> Option<Bytes> {
+        let slot = self.slots.get_mut(slot_index)?;
         let Entry { payload, cost, returns_credit } = slot.pop()?;
         self.held.unqueue(cost);
         if returns_credit {
@@ -193,11 +197,11 @@ impl State {
     }
 
     #[inline]
-    fn poll_next(&mut self, place: usize, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        if let Some(payload) = self.pop(place) {
+    fn poll_next(&mut self, slot_index: usize, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        if let Some(payload) = self.pop(slot_index) {
             return Poll::Ready(Some(Ok(payload)));
         }
-        let Some(slot) = self.slots.get_mut(place) else { return Poll::Ready(None) };
+        let Some(slot) = self.slots.get_mut(slot_index) else { return Poll::Ready(None) };
         match &slot.end {
             Some(Ok(())) => Poll::Ready(None),
             // Told once; then the stream is at its end.
@@ -219,12 +223,12 @@ impl State {
 
     /// Ready when a message can be sent.
     #[inline]
-    fn poll_ready(&mut self, place: usize, context: &Context<'_>) -> Poll<Result<(), Status>> {
-        if !self.is_live(place) {
-            return Poll::Ready(Err(self.over(place)));
+    fn poll_ready(&mut self, slot_index: usize, context: &Context<'_>) -> Poll<Result<(), Status>> {
+        if !self.is_live(slot_index) {
+            return Poll::Ready(Err(self.over(slot_index)));
         }
         let State { slots, machine, out, waiting, .. } = self;
-        let slot = &mut slots[place];
+        let slot = &mut slots[slot_index];
         if out.is_over {
             waiting.add(context.waker());
             return Poll::Pending;
@@ -242,9 +246,9 @@ impl State {
 
     /// Sends a message after [`poll_ready`](Self::poll_ready).
     #[inline]
-    fn send(&mut self, place: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
+    fn send(&mut self, slot_index: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
         let State { slots, machine, out, replies, .. } = self;
-        let slot = &mut slots[place];
+        let slot = &mut slots[slot_index];
         if let Some(held) = slot.take_held() {
             replies.send(machine, slot.key, Kept(&held), false, out)?;
             // The one before may have taken the last of the credit.
@@ -272,13 +276,13 @@ impl State {
     }
 
     #[inline]
-    fn is_live(&self, place: usize) -> bool {
-        self.slots.get(place).is_some_and(|slot| slot.is_live)
+    fn is_live(&self, slot_index: usize) -> bool {
+        self.slots.get(slot_index).is_some_and(|slot| slot.is_live)
     }
 
     /// Why a call that is over takes no more.
-    fn over(&self, place: usize) -> Status {
-        match self.slots.get(place).map(|slot| &slot.end) {
+    fn over(&self, slot_index: usize) -> Status {
+        match self.slots.get(slot_index).map(|slot| &slot.end) {
             Some(Some(Err(status))) => status.clone(),
             _ => match &self.dead {
                 Some(status) => status.clone(),

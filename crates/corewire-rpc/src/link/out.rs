@@ -60,7 +60,7 @@ impl Out {
             let sent = connection.send_parts([&self.gathered, behind, &[]]);
             self.is_over = note(connection, sent, self.high_water);
         }
-        give_back(&mut self.gathered);
+        recycle(&mut self.gathered);
     }
 
     fn push_shared(&mut self, bytes: Bytes) {
@@ -75,7 +75,7 @@ impl Out {
             sent = sent.and_then(|()| connection.send_bytes(bytes));
             self.is_over = note(connection, sent, self.high_water);
         }
-        give_back(&mut self.gathered);
+        recycle(&mut self.gathered);
     }
 }
 
@@ -96,7 +96,7 @@ impl Spare {
     const MAX: usize = 16 * 1024 * 1024;
 }
 
-fn give_back(gathered: &mut Vec<u8>) {
+fn recycle(gathered: &mut Vec<u8>) {
     let mut buffer = std::mem::take(gathered);
     buffer.clear();
     SPARE.with_borrow_mut(|spare| {

@@ -201,9 +201,9 @@ impl State {
             }
             Event::Failed { call, ref error } => {
                 self.on_metadata(call, &error.extensions, true, origin);
-                if let Some(place) = self.place(call) {
-                    self.lend(place, error.message.len() + error.details.len());
-                    let slot = &mut self.slots[place];
+                if let Some(slot_index) = self.slot_index(call) {
+                    self.lend(slot_index, error.message.len() + error.details.len());
+                    let slot = &mut self.slots[slot_index];
                     slot.is_live = false;
                     slot.end(Err(Status::from_wire(error)));
                     slot.wake_writer();
@@ -236,26 +236,26 @@ impl State {
 
     #[cold]
     fn on_metadata(&mut self, call: CallKey, extensions: &Extensions<'_>, is_last: bool, origin: Origin<'_>) {
-        let Some(place) = self.place(call) else { return };
-        let has_received = self.slots.get(place).is_none_or(|slot| slot.has_received);
+        let Some(slot_index) = self.slot_index(call) else { return };
+        let has_received = self.slots.get(slot_index).is_none_or(|slot| slot.has_received);
         // Between the first and the last frame it means nothing.
         if extensions.is_empty() || (has_received && !is_last) {
             return;
         }
         let Retained { payload, cost } = self.retainer.retain(extensions.entries(), origin);
-        self.slots[place].keep_metadata(Metadata::received(payload), is_last);
-        self.lend(place, cost as usize);
+        self.slots[slot_index].keep_metadata(Metadata::received(payload), is_last);
+        self.lend(slot_index, cost as usize);
     }
 
     #[inline]
     fn on_message(&mut self, call: CallKey, payload: &[u8], end: bool, origin: Origin<'_>) {
-        if let Some(place) = self.place(call)
-            && let Some(slot) = self.slots.get_mut(place)
+        if let Some(slot_index) = self.slot_index(call)
+            && let Some(slot) = self.slots.get_mut(slot_index)
         {
-            if !slot.is_deaf {
+            if !slot.discards_incoming {
                 let message = self.retainer.retain(payload, origin);
-                self.push(place, message, !end);
-                let slot = &mut self.slots[place];
+                self.push(slot_index, message, !end);
+                let slot = &mut self.slots[slot_index];
                 if end {
                     slot.end.get_or_insert(Ok(()));
                 }
@@ -282,8 +282,8 @@ impl State {
     }
 
     fn on_writable(&mut self, call: CallKey) {
-        let Some(place) = self.place(call) else { return };
-        let Some(slot) = self.slots.get_mut(place) else { return };
+        let Some(slot_index) = self.slot_index(call) else { return };
+        let Some(slot) = self.slots.get_mut(slot_index) else { return };
         if let Some(held) = slot.take_held() {
             let _ = self.replies.send(&mut self.machine, call, Kept(&held), false, &mut self.out);
         }
@@ -305,8 +305,8 @@ impl State {
             // Its turn to be dropped comes after this: nothing of it runs here.
             task.abort();
         }
-        if let Some(place) = self.place(call) {
-            self.lend(place, reason.len());
+        if let Some(slot_index) = self.slot_index(call) {
+            self.lend(slot_index, reason.len());
         }
     }
 }

@@ -17,7 +17,7 @@ thread_local! {
     static GATHERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A worker, as a place that links live on.
+/// The worker that a link lives on.
 pub(crate) type Home = WorkerHandle;
 
 /// Those whose links are counted together: a server or a channel.

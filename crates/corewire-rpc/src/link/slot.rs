@@ -19,7 +19,7 @@ pub(crate) struct Slot {
     /// A message of the peer's half has come.
     pub(crate) has_received: bool,
     /// Nobody reads the peer's half.
-    pub(crate) is_deaf: bool,
+    pub(crate) discards_incoming: bool,
     /// Those who hold the slot.
     pub(crate) holders: u8,
     /// What it holds beside messages that wait, in bytes; see `Held`.
@@ -88,7 +88,7 @@ impl Slot {
             key,
             is_live: true,
             has_received: false,
-            is_deaf: false,
+            discards_incoming: false,
             holders,
             lent: 0,
             deadline_ms,

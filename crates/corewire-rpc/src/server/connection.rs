@@ -58,7 +58,7 @@ impl ServerConnection {
         });
         drop(inbox);
         if is_stopped || self.ending.is_half_closed() {
-            self.after_odd_read(connection, is_stopped);
+            self.on_read_stopped(connection, is_stopped);
         }
         self.close_if_done();
     }
@@ -118,28 +118,28 @@ impl ServerConnection {
             false => self.link.borrow(payload, origin),
         };
         let mut first = request.payload.map(retain);
-        let mut place = None;
+        let mut slot_index = None;
         if requests || responses {
             let holders = 1 + u8::from(requests) + u8::from(responses);
-            place = Some(self.link.with(|state| {
+            slot_index = Some(self.link.with(|state| {
                 if is_stream {
                     let _ = state.machine.accept(key, &mut state.out);
                 }
-                let place = state.keep(key, deadline_ms, holders);
+                let slot_index = state.keep(key, deadline_ms, holders);
                 if requests && let Some(first) = first.take() {
-                    state.push(place, first, !request.end);
+                    state.push(slot_index, first, !request.end);
                 }
                 if request.end {
-                    state.slots[place].end(Ok(()));
+                    state.slots[slot_index].end(Ok(()));
                 }
-                place
+                slot_index
             }));
         }
         let payload = first.map_or_else(Bytes::new, |Retained { payload, cost }| {
             held = held.saturating_add(cost);
             payload
         });
-        let call = Call { connection: self.clone(), key, place, deadline_ms, watch, held };
+        let call = Call { connection: self.clone(), key, slot_index, deadline_ms, watch, held };
         method.start(call, payload, context);
     }
 

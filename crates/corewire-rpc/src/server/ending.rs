@@ -82,7 +82,7 @@ impl ServerConnection {
         let now = connection.now_ms();
         self.ending.cut_at.set(now.saturating_add(millis_up(self.plan.half_close_timeout)));
         self.ending.probe_at.set(now);
-        self.after_odd_read(connection, self.link.is_stopped());
+        self.on_read_stopped(connection, self.link.is_stopped());
         self.close_if_done();
         let next = self.look(connection);
         self.link.with(|state| state.arm(next));
@@ -90,7 +90,7 @@ impl ServerConnection {
 
     /// After a read that stopped early, or the last one of all.
     #[cold]
-    pub(super) fn after_odd_read(&self, connection: &Connection, is_stopped: bool) {
+    pub(super) fn on_read_stopped(&self, connection: &Connection, is_stopped: bool) {
         if !is_stopped {
             let why = "the client closed its side before the end of its requests";
             return self.link.end_receiving(&Status::connection_lost(why));

@@ -22,7 +22,7 @@ pub(crate) struct Incoming {
     pub(crate) payload: Bytes,
     pub(crate) context: Context,
     /// The call's slot; calls of one message each way have none.
-    place: Option<usize>,
+    slot_index: Option<usize>,
 }
 
 impl Incoming {
@@ -37,7 +37,7 @@ impl Incoming {
 
     /// One of the slot's holders: as many are counted as the mode has streams.
     fn handle(&self) -> Handle {
-        Handle::new(&self.context.link, self.place.unwrap_or(usize::MAX))
+        Handle::new(&self.context.link, self.slot_index.unwrap_or(usize::MAX))
     }
 }
 
@@ -81,42 +81,47 @@ where
     Fut: Future<Output = Result<Outcome, Status>> + 'static,
 {
     fn make(&self, name: Rc<MethodName>) -> Rc<dyn Method> {
-        Rc::new(Instance { name, start: self.0.clone(), spare: Rooms::default(), is_slow: Cell::new(false) })
+        Rc::new(Instance {
+            name,
+            start: self.0.clone(),
+            spare: FuturePool::default(),
+            is_slow: Cell::new(false),
+        })
     }
 }
 
-/// A place that a future is run in.
-pub(super) type Room<Fut> = Pin<Box<Option<Fut>>>;
+/// Memory that futures are run in, one after another; `None` between them.
+pub(super) type PooledFuture<Fut> = Pin<Box<Option<Fut>>>;
 
-/// Empty rooms: a future that has ended leaves its own to the next.
-pub(super) struct Rooms<Fut>(Rc<RefCell<Vec<Room<Fut>>>>);
+/// Memory without a future: one that has ended leaves its own to the next.
+pub(super) struct FuturePool<Fut>(Rc<RefCell<Vec<PooledFuture<Fut>>>>);
 
-impl<Fut> Rooms<Fut> {
-    /// Rooms kept by one method of one worker.
+impl<Fut> FuturePool<Fut> {
+    /// Futures' memory kept by one method of one worker, in pieces.
     const MAX: usize = 64;
 
     #[inline]
-    fn take(&self) -> Room<Fut> {
+    fn take(&self) -> PooledFuture<Fut> {
         self.0.borrow_mut().pop().unwrap_or_else(|| Box::pin(None))
     }
 
-    /// Takes back a room that is empty.
+    /// Takes back memory whose future has ended.
     #[inline]
-    pub(super) fn give(&self, room: Room<Fut>) {
-        let mut rooms = self.0.borrow_mut();
-        if rooms.len() < Self::MAX {
-            rooms.push(room);
+    pub(super) fn give(&self, future: PooledFuture<Fut>) {
+        let mut pool = self.0.borrow_mut();
+        if pool.len() < Self::MAX {
+            pool.push(future);
         }
     }
 }
 
-impl<Fut> Default for Rooms<Fut> {
+impl<Fut> Default for FuturePool<Fut> {
     fn default() -> Self {
         Self(Rc::default())
     }
 }
 
-impl<Fut> Clone for Rooms<Fut> {
+impl<Fut> Clone for FuturePool<Fut> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
@@ -125,7 +130,7 @@ impl<Fut> Clone for Rooms<Fut> {
 struct Instance<F, Fut> {
     name: Rc<MethodName>,
     start: Arc<F>,
-    spare: Rooms<Fut>,
+    spare: FuturePool<Fut>,
     is_slow: Cell<bool>,
 }
 
@@ -144,16 +149,18 @@ where
 
     #[inline]
     fn start(&self, call: Call, payload: Bytes, context: Context) {
-        let mut room = self.spare.take();
-        let current =
-            Current { slot: call.place.map(|place| (call.link().id, place)), deadline: context.deadline };
+        let mut future = self.spare.take();
+        let current = Current {
+            slot: call.slot_index.map(|slot_index| (call.link().id, slot_index)),
+            deadline: context.deadline,
+        };
         let entered = current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let future = (self.start)(Incoming { payload, context, place: call.place });
-            room.set(Some(future));
-            let polled = poll(&mut room, &mut task::Context::from_waker(Waker::noop()));
+            let started = (self.start)(Incoming { payload, context, slot_index: call.slot_index });
+            future.set(Some(started));
+            let polled = poll(&mut future, &mut task::Context::from_waker(Waker::noop()));
             if polled.is_ready() {
-                room.set(None);
+                future.set(None);
             }
             polled
         }));
@@ -161,25 +168,25 @@ where
         self.is_slow.set(matches!(polled, Ok(Poll::Pending)));
         match polled {
             Ok(Poll::Ready(outcome)) => {
-                self.spare.give(room);
+                self.spare.give(future);
                 serve::answer(call, outcome);
             }
             Ok(Poll::Pending) => {
-                let rooms = self.spare.clone();
-                serve::spawn(call, room, rooms, current, self.name.clone());
+                let pool = self.spare.clone();
+                serve::spawn(call, future, pool, current, self.name.clone());
             }
             Err(panic) => serve::answer(call, Err(serve::panicked(&*panic, &self.name))),
         }
     }
 }
 
-/// Polls what is in the room.
+/// Polls the future.
 #[inline]
 pub(super) fn poll<Fut: Future<Output = Result<Outcome, Status>>>(
-    room: &mut Room<Fut>,
+    future: &mut PooledFuture<Fut>,
     context: &mut task::Context<'_>,
 ) -> Poll<Result<Outcome, Status>> {
-    match room.as_mut().as_pin_mut() {
+    match future.as_mut().as_pin_mut() {
         Some(future) => future.poll(context),
         None => Poll::Ready(Err(Status::internal("the handler has ended"))),
     }

@@ -14,7 +14,7 @@ use corewire_runtime::spawn_local;
 
 use super::connection::ServerConnection;
 use super::context::{Context, MethodName};
-use super::method::{Outcome, Room, Rooms, poll};
+use super::method::{FuturePool, Outcome, PooledFuture, poll};
 use crate::current::Current;
 use crate::interceptor::ServerInterceptor;
 use crate::link::{Kept, Link, Slot, State};
@@ -25,7 +25,7 @@ pub(crate) struct Call {
     pub(super) connection: Rc<ServerConnection>,
     pub(super) key: CallKey,
     /// Its slot; a unary call gets one only if its handler is not ready at once.
-    pub(super) place: Option<usize>,
+    pub(super) slot_index: Option<usize>,
     /// When it fails, by the worker's clock.
     pub(super) deadline_ms: u64,
     /// Who is told of its end.
@@ -88,8 +88,8 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
             state.replies.remove(key);
         }),
         Ok(Outcome::Finished) => {
-            if let Some(place) = call.place
-                && let Err(status) = call.link().finish(place, None)
+            if let Some(slot_index) = call.slot_index
+                && let Err(status) = call.link().finish(slot_index, None)
             {
                 call.link().with(|state| {
                     fail(state, key, &status);
@@ -102,8 +102,8 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
             state.replies.remove(key);
         }),
     }
-    if let Some(place) = call.place {
-        call.link().let_go(place, Code::OK);
+    if let Some(slot_index) = call.slot_index {
+        call.link().release_slot(slot_index, Code::OK);
     }
 }
 
@@ -133,8 +133,8 @@ pub(super) fn panicked(panic: &(dyn Any + Send), name: &MethodName) -> Status {
 /// Goes on with a handler that was not ready at once.
 pub(super) fn spawn<Fut>(
     mut call: Call,
-    room: Room<Fut>,
-    rooms: Rooms<Fut>,
+    future: PooledFuture<Fut>,
+    pool: FuturePool<Fut>,
     current: Current,
     name: Rc<MethodName>,
 ) where
@@ -142,14 +142,14 @@ pub(super) fn spawn<Fut>(
 {
     let link = call.link().clone();
     let own = size_of::<Fut>() + size_of::<Served<Fut>>() + size_of::<Slot>();
-    let place = link.with(|state| {
-        let place = call.place.unwrap_or_else(|| state.keep(call.key, call.deadline_ms, 1));
-        state.lend(place, own + call.held as usize);
-        place
+    let slot_index = link.with(|state| {
+        let slot_index = call.slot_index.unwrap_or_else(|| state.keep(call.key, call.deadline_ms, 1));
+        state.lend(slot_index, own + call.held as usize);
+        slot_index
     });
-    call.place = Some(place);
-    let task = spawn_local(Served { room: Some(room), rooms, call: Some(call), current, name });
-    link.with(|state| match state.slots.get_mut(place) {
+    call.slot_index = Some(slot_index);
+    let task = spawn_local(Served { future: Some(future), pool, call: Some(call), current, name });
+    link.with(|state| match state.slots.get_mut(slot_index) {
         Some(slot) => slot.set_task(task),
         None => task.abort(),
     });
@@ -158,8 +158,8 @@ pub(super) fn spawn<Fut>(
 /// A handler as a task.
 struct Served<Fut> {
     /// `None` once the handler has ended.
-    room: Option<Room<Fut>>,
-    rooms: Rooms<Fut>,
+    future: Option<PooledFuture<Fut>>,
+    pool: FuturePool<Fut>,
     call: Option<Call>,
     current: Current,
     name: Rc<MethodName>,
@@ -175,24 +175,24 @@ where
         let this = &mut *self;
         let entered = this.current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let room = this.room.as_mut()?;
-            let polled = poll(room, context);
+            let future = this.future.as_mut()?;
+            let polled = poll(future, context);
             if polled.is_ready() {
-                // What it holds is let go before the call is answered.
-                room.set(None);
+                // What it holds is dropped before the call is answered.
+                future.set(None);
             }
             Some(polled)
         }));
         drop(entered);
         let outcome = match polled {
             Ok(Some(Poll::Pending)) => {
-                if let Some(Call { place: Some(place), connection, .. }) = &this.call {
-                    connection.link.release_held(*place);
+                if let Some(Call { slot_index: Some(slot_index), connection, .. }) = &this.call {
+                    connection.link.release_held(*slot_index);
                 }
                 return Poll::Pending;
             }
             Ok(Some(Poll::Ready(outcome))) => {
-                this.room.take().into_iter().for_each(|room| this.rooms.give(room));
+                this.future.take().into_iter().for_each(|future| this.pool.give(future));
                 outcome
             }
             Ok(None) => Err(Status::internal("the handler has ended")),
@@ -209,9 +209,9 @@ where
 
 impl<Fut> Drop for Served<Fut> {
     fn drop(&mut self) {
-        if let Some(Call { place: Some(place), connection, key, .. }) = &self.call {
+        if let Some(Call { slot_index: Some(slot_index), connection, key, .. }) = &self.call {
             connection.link.with(|state| state.replies.remove(*key));
-            connection.link.let_go(*place, Code::CANCELLED);
+            connection.link.release_slot(*slot_index, Code::CANCELLED);
             connection.close_if_done();
         }
     }

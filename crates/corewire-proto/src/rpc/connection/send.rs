@@ -74,7 +74,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a message without `end` could be sent now, so that none is made in vain. After
+    /// Whether a message without `end` could be sent now, so that none is made that cannot. After
     /// [`SendError::Blocked`] an [`Event::Writable`](super::Event::Writable) will come, as after a `send`.
     ///
     /// # Errors
