@@ -13,12 +13,16 @@ use crate::conn::{CloseReason, Connection};
 /// Whatever is sent during a call leaves at the end of the tick, with all else that was sent to that connection in
 /// the same tick, in one system call.
 pub trait Protocol: 'static {
-    /// The connection stands.
+    /// The connection is established.
     fn on_open(&mut self, connection: &Connection) {
         let _ = connection;
     }
 
-    /// Bytes arrived; never empty. The block behind them is used again as soon as it is dropped.
+    /// Bytes arrived, or those that were [deferred](Connection::defer); else never empty. The block behind them is used
+    /// again as soon as it is dropped.
+    ///
+    /// A protocol that decodes frames asks [`Connection::frame_done`] after each whether to go on, so that no connection
+    /// keeps its worker from the others.
     fn on_received(&mut self, connection: &Connection, data: Bytes);
 
     /// Datagrams arrived on a connection of datagrams: one behind the other, each of `segment_size` bytes (1 at least)
@@ -33,7 +37,7 @@ pub trait Protocol: 'static {
         }
     }
 
-    /// The peer will send nothing more. By default the connection is closed, once what is queued has been sent.
+    /// The peer will send nothing more, and all that it sent has been handed over. By default the connection is closed, once what is queued has been sent.
     fn on_read_closed(&mut self, connection: &Connection) {
         connection.close_with(CloseReason::PeerClosed);
     }

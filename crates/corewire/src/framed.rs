@@ -84,7 +84,7 @@ impl<C: Codec, H: Handler> FrameSink for Calls<'_, C, H> {
     #[inline]
     fn frame(&mut self, head: FrameHead, payload: &[u8], block: &Bytes) -> bool {
         self.handler.on_frame(self.session, Frame::new(head, payload, block));
-        self.inner.is_open()
+        self.inner.connection().frame_done(payload.len()) && self.inner.is_open()
     }
 
     fn error(&mut self, error: DecodeError) -> bool {
@@ -119,8 +119,10 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
         let Some((inner, session)) = &self.session else { return };
         if inner.is_open() {
             let mut calls = Calls { handler: &mut self.handler, inner, session };
-            // The sink stops only at the end of the session, after which nothing is read.
-            let _ = self.reader.read(&inner.codec, data, &mut calls);
+            let rest = self.reader.read(&inner.codec, data, &mut calls);
+            if !rest.is_empty() && inner.is_open() {
+                connection.defer(rest);
+            }
             self.note_reader(connection);
         }
     }

@@ -48,6 +48,8 @@ pub enum Advance {
     },
     /// It took this many bytes and wants no more for now: the rest is kept.
     Stop(usize),
+    /// The same, but what is left of the chunk is given back.
+    GiveBack(usize),
 }
 
 /// Where the input of a step lies.
@@ -98,7 +100,7 @@ impl Reassembly {
     }
 
     /// Shows `step` what has arrived, again and again, until it needs more or stops. After a stop, go on with the next
-    /// chunk or an empty one.
+    /// chunk or an empty one; what is returned, after an [`Advance::GiveBack`], comes before any newer chunk.
     ///
     /// # Errors
     /// Those of `step`; what it had not taken may be lost.
@@ -106,49 +108,59 @@ impl Reassembly {
         &mut self,
         chunk: &Bytes,
         mut step: impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
-    ) -> Result<(), E> {
+    ) -> Result<Bytes, E> {
         let mut rest = &chunk[..];
-        let mut is_stopped = false;
-        while !self.carry.is_empty() && !is_stopped {
+        let mut stopped = Stopped::No;
+        while !self.carry.is_empty() && stopped == Stopped::No {
             let missing = self.needed.saturating_sub(self.carry.len());
             if missing > rest.len() {
                 self.carry.extend_from_slice(rest);
-                return Ok(());
+                return Ok(Bytes::new());
             }
             let (front, behind) = rest.split_at(missing);
             self.carry.extend_from_slice(front);
             rest = behind;
-            is_stopped = self.run_carry(&mut step)?;
+            stopped = self.run_carry(&mut step)?;
         }
-        if !rest.is_empty() {
-            let mut at = 0;
-            if !is_stopped {
-                (at, _) = run(rest, Origin::Shared(chunk), &mut self.needed, &mut step)?;
-            }
-            self.carry.extend_from_slice(&rest[at..]);
+        if stopped == Stopped::No && !rest.is_empty() {
+            let at;
+            (at, stopped) = run(rest, Origin::Shared(chunk), &mut self.needed, &mut step)?;
+            rest = &rest[at..];
         }
-        Ok(())
+        if stopped == Stopped::GivesBack && !rest.is_empty() {
+            return Ok(chunk.slice_ref(rest));
+        }
+        self.carry.extend_from_slice(rest);
+        Ok(Bytes::new())
     }
 
-    /// Shows `step` what is kept; whether it stopped of its own will.
+    /// Shows `step` what is kept.
     fn run_carry<E>(
         &mut self,
         step: &mut impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
-    ) -> Result<bool, E> {
+    ) -> Result<Stopped, E> {
         if self.carry.len() <= SCRATCH_MAX {
-            let (at, is_stopped) = run(&self.carry, Origin::Scratch, &mut self.needed, step)?;
+            let (at, stopped) = run(&self.carry, Origin::Scratch, &mut self.needed, step)?;
             self.carry.advance(at);
-            return Ok(is_stopped);
+            return Ok(stopped);
         }
         // Freezing a part shares the buffer, so that the next frame finds it free again once nobody holds this one.
         let frame = self.carry.split().freeze();
-        let (at, is_stopped) = run(&frame, Origin::Shared(&frame), &mut self.needed, step)?;
+        let (at, stopped) = run(&frame, Origin::Shared(&frame), &mut self.needed, step)?;
         if frame.len() > KEPT_MAX {
             self.carry = BytesMut::new();
         }
         self.carry.extend_from_slice(&frame[at..]);
-        Ok(is_stopped)
+        Ok(stopped)
     }
+}
+
+/// Whether a step wanted no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    No,
+    Keeps,
+    GivesBack,
 }
 
 /// Runs `step` over one contiguous input: how much was taken, and whether it stopped of its own will.
@@ -157,7 +169,7 @@ fn run<E>(
     origin: Origin<'_>,
     needed: &mut usize,
     step: &mut impl FnMut(&[u8], Origin<'_>) -> Result<Advance, E>,
-) -> Result<(usize, bool), E> {
+) -> Result<(usize, Stopped), E> {
     let mut at = 0;
     while at < input.len() {
         match step(&input[at..], origin)? {
@@ -166,13 +178,17 @@ fn run<E>(
                 at += consumed;
                 // A step that asks for what it has would never be given more.
                 *needed = total.max(input.len() - at + 1);
-                return Ok((at, false));
+                return Ok((at, Stopped::No));
             }
             Advance::Stop(consumed) => {
                 *needed = 0;
-                return Ok((at + consumed, true));
+                return Ok((at + consumed, Stopped::Keeps));
+            }
+            Advance::GiveBack(consumed) => {
+                *needed = 0;
+                return Ok((at + consumed, Stopped::GivesBack));
             }
         }
     }
-    Ok((at, false))
+    Ok((at, Stopped::No))
 }

@@ -33,6 +33,7 @@ impl Link {
             (state.is_receiving, state.is_stopped, state.has_heard) = (true, false, true);
             state.retainer.begin(chunk);
         }
+        let mut is_deferred = false;
         let received = inbox.drive(chunk, |input, origin| {
             let mut rest = input;
             let event = {
@@ -51,9 +52,21 @@ impl Link {
             if let Some(event) = event {
                 own(event, origin);
             }
-            Ok(Advance::Consumed(input.len() - rest.len()))
+            let consumed = input.len() - rest.len();
+            if !connection.frame_done(consumed) {
+                // Others have their turn.
+                is_deferred = true;
+                return Ok(Advance::GiveBack(consumed));
+            }
+            Ok(Advance::Consumed(consumed))
         });
-        self.after_receive(connection, received, inbox.capacity())
+        if is_deferred
+            && let Ok(rest) = &received
+            && !(rest.is_empty() && inbox.is_empty())
+        {
+            connection.defer(rest.clone());
+        }
+        self.after_receive(connection, received.map(drop), inbox.capacity())
     }
 
     /// A handle that outlives the chunk on a payload that lies in it.

@@ -216,7 +216,8 @@ impl Owner for ServerConnection {
     }
 
     fn unread(&self) -> usize {
-        self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
+        let deferred = self.link.connection().map_or(0, |connection| connection.deferred());
+        deferred + self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
     }
 }
 

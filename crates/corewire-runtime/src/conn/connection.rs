@@ -231,6 +231,28 @@ impl Connection {
         self.core.resume(self.token, PauseSet::USER);
     }
 
+    /// Counts a frame of so many bytes that was decoded and handled, and says whether to decode the next one now. False
+    /// when the connection has used its quota of this turn, is paused for whatever reason, or closes: what is left of the
+    /// input goes to [`defer`](Self::defer). Costs next to nothing.
+    #[inline]
+    pub fn frame_done(&self, bytes: usize) -> bool {
+        self.carried.is_some() || self.core.quota.frame_done(bytes)
+    }
+
+    /// Hands back what [`Protocol::on_received`] was given and did not decode. The connection keeps it and calls with it
+    /// again, before anything newer: after others have had their turns, and not while it is paused. If it was empty, the
+    /// call is too.
+    pub fn defer(&self, rest: Bytes) {
+        if self.carried.is_none() {
+            self.core.defer(self.token, rest);
+        }
+    }
+
+    /// Bytes that were received and wait to be decoded.
+    pub fn deferred(&self) -> usize {
+        if self.carried.is_some() { 0 } else { self.core.deferred(self.token) }
+    }
+
     /// Calls [`Protocol::on_timer`] after `delay`; `None` cancels it. There is one timer a connection.
     pub fn set_timer(&self, delay: Option<Duration>) {
         carried!(self, carried => carried.set_timer(delay));

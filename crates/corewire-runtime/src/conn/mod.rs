@@ -2,6 +2,7 @@
 
 mod connection;
 mod deadlines;
+mod input;
 mod options;
 mod reason;
 mod send_queue;
@@ -12,10 +13,11 @@ mod waiters;
 pub use self::connection::Connection;
 pub(crate) use self::deadlines::Observed;
 pub use self::deadlines::{FrameProgress, RateMin};
+pub(crate) use self::input::Input;
 pub use self::options::ConnectionOptions;
 pub use self::reason::CloseReason;
 pub(crate) use self::send_queue::{BufferPool, SEGMENT_BYTES, SLICES_MAX};
-pub(crate) use self::state::{Backlog, Flush, PauseSet, State, WriteState};
+pub(crate) use self::state::{Backlog, Flush, PauseSet, ReadState, State, WriteState};
 pub(crate) use self::table::{Conn, ConnTable};
 pub use self::waiters::Waiter;
 pub(crate) use self::waiters::{WaiterKey, Waiters, WaitsFor};

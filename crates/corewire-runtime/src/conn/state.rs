@@ -12,8 +12,7 @@ pub(crate) enum State {
     },
     Open {
         write: WriteState,
-        /// The peer has finished sending.
-        read_ended: bool,
+        read: ReadState,
     },
     /// It was told to close and has still to send what is queued. Nothing is received.
     Draining {
@@ -28,6 +27,15 @@ pub(crate) enum State {
         /// All was sent and the peer has not finished: closing the socket now could lose what it has not read.
         lingers: bool,
     },
+}
+
+/// The receiving half of an open connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadState {
+    Open,
+    /// The peer has finished sending; its last bytes are deferred, and the protocol is told behind them.
+    Ending,
+    Finished,
 }
 
 /// The sending half of an open connection.
@@ -64,8 +72,20 @@ impl State {
     pub(crate) const fn note_read_ended(&mut self) {
         match self {
             Self::Connecting { .. } => {}
-            Self::Open { read_ended, .. } | Self::Draining { read_ended, .. } => *read_ended = true,
+            Self::Open { read, .. } => *read = ReadState::Ending,
+            Self::Draining { read_ended, .. } => *read_ended = true,
             Self::Closed { lingers, .. } => *lingers = false,
+        }
+    }
+
+    /// The peer has finished and all that it sent is decoded: true once, when the protocol is to be told.
+    pub(crate) fn take_read_end(&mut self) -> bool {
+        match self {
+            Self::Open { read: read @ ReadState::Ending, .. } => {
+                *read = ReadState::Finished;
+                true
+            }
+            _ => false,
         }
     }
 }
@@ -79,9 +99,11 @@ impl PauseSet {
     pub(crate) const USER: Self = Self(1);
     /// The peer leaves what was sent to it unread.
     pub(crate) const BACKLOG: Self = Self(1 << 1);
+    /// It has used its quota, and waits in the worker's list for its next turn.
+    pub(crate) const QUOTA: Self = Self(1 << 2);
 
     /// What is held for peers is near the limit, and this connection holds much of it.
-    pub(crate) const MEMORY: Self = Self(1 << 2);
+    pub(crate) const MEMORY: Self = Self(1 << 3);
 
     pub(crate) const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

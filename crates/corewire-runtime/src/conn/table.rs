@@ -5,9 +5,10 @@ use std::rc::Rc;
 use corewire_driver::Token;
 
 use super::deadlines::Deadlines;
+use super::input::Input;
 use super::options::ConnectionOptions;
 use super::send_queue::{SEGMENT_BYTES, SendQueue};
-use super::state::{Backlog, Flush, PauseSet, State, WriteState};
+use super::state::{Backlog, Flush, PauseSet, ReadState, State, WriteState};
 use super::waiters::Waiters;
 use crate::memory::Account;
 use crate::protocol::Protocol;
@@ -20,6 +21,12 @@ pub(crate) struct Conn {
     pub(crate) options: Rc<ConnectionOptions>,
     pub(crate) state: State,
     pub(crate) pauses: PauseSet,
+    /// The driver receives; it does not while there are pauses or deferred input.
+    pub(crate) receiving: bool,
+    /// It used up its last quota: its next bytes wait for their turn behind all arrivals.
+    pub(crate) greedy: bool,
+    /// What has arrived and is not decoded; kept for use again.
+    pub(crate) input: Option<Box<Input>>,
     pub(crate) out: SendQueue,
     /// Up to this many bytes the queue may grow without a flush, a pause or a refusal: the least of its marks.
     pub(crate) append_max: usize,
@@ -55,9 +62,12 @@ impl Conn {
             state: if connecting {
                 State::Connecting { finish_write: false }
             } else {
-                State::Open { write: WriteState::Open, read_ended: false }
+                State::Open { write: WriteState::Open, read: ReadState::Open }
             },
             pauses: PauseSet::default(),
+            receiving: true,
+            greedy: false,
+            input: None,
             out: SendQueue::default(),
             flush: Flush::Idle,
             backlog: Backlog::Below,
@@ -75,6 +85,11 @@ impl Conn {
     /// Bytes of memory held for the peer.
     pub(crate) fn held(&self) -> usize {
         self.out.held() + self.account.as_ref().map_or(0, |account| account.held())
+    }
+
+    #[inline]
+    pub(crate) fn has_input(&self) -> bool {
+        self.input.as_ref().is_some_and(|input| !input.is_empty())
     }
 
     /// What is queued cannot leave now: it waits for room, or for the connection to be established.

@@ -15,10 +15,10 @@ use crate::conn::{WaiterKey, Waiters};
 use crate::panic::guarded;
 use crate::stats::Counters;
 use crate::timer_wheel::TimerKey;
-use crate::worker::{Core, TimerAction};
+use crate::worker::{Core, Meter, TimerAction};
 
-/// Batches that one socket receives before the others have their turn.
-const BATCHES_IN_A_ROW: usize = 4;
+/// Batches that one socket receives in a tick, at the most.
+const BATCHES_MAX: usize = 4;
 /// Bytes queued at which they leave at once, while they are in cache.
 const FLUSH_BYTES: usize = 128 * 1024;
 
@@ -169,7 +169,11 @@ impl Core {
     }
 
     fn receive_udp(self: &Rc<Self>, token: Token, batch: &mut RecvBatch) {
-        for _ in 0..BATCHES_IN_A_ROW {
+        let mut meter = Meter::new();
+        for _ in 0..BATCHES_MAX {
+            if meter.look() {
+                break;
+            }
             if self.udp.with(token, |sock| sock.closing) != Some(false) {
                 return;
             }

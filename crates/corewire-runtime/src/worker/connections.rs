@@ -5,12 +5,11 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use corewire_driver::{Driver, Socket, Token};
 
 use super::{AcceptFn, Core, TimerAction};
 use crate::conn::{
-    Backlog, CloseReason, Conn, Connection, ConnectionOptions, Observed, PauseSet, State, WaiterKey,
+    Backlog, CloseReason, Conn, Connection, ConnectionOptions, Observed, ReadState, State, WaiterKey,
     WaitsFor, WriteState,
 };
 use crate::listen::AfterAccept;
@@ -47,7 +46,7 @@ impl Core {
 
     /// Calls the protocol of a connection; a panic ends that connection.
     #[inline]
-    fn call(self: &Rc<Self>, token: Token, call: impl FnOnce(&mut dyn Protocol, &Connection)) {
+    pub(super) fn call(self: &Rc<Self>, token: Token, call: impl FnOnce(&mut dyn Protocol, &Connection)) {
         if let Some(Some(protocol)) = self.with_conn(token, |conn| conn.protocol.take()) {
             self.call_taken(token, protocol, call);
         }
@@ -55,7 +54,7 @@ impl Core {
 
     /// Calls a protocol that was taken out of its connection, and puts it back.
     #[inline]
-    fn call_taken(
+    pub(super) fn call_taken(
         self: &Rc<Self>,
         token: Token,
         mut protocol: Box<dyn Protocol>,
@@ -84,40 +83,11 @@ impl Core {
         tracing::error!(worker = self.id().0, "a handler or task panicked: {message}");
     }
 
-    #[inline]
-    pub(crate) fn received(self: &Rc<Self>, token: Token, data: Bytes) {
-        Counters::add(&self.counters.receives, 1);
-        Counters::add(&self.counters.received_bytes, data.len() as u64);
-        let taken = self.with_conn(token, |conn| {
-            if !conn.state.is_active() {
-                return None;
-            }
-            conn.last_active = self.now_ms();
-            conn.deadlines.received += data.len();
-            conn.protocol.take()
-        });
-        if let Some(Some(protocol)) = taken {
-            self.call_taken(token, protocol, |protocol, connection| protocol.on_received(connection, data));
-        }
-    }
-
-    pub(crate) fn read_closed(self: &Rc<Self>, token: Token) {
-        let active = self.with_conn(token, |conn| {
-            conn.state.note_read_ended();
-            conn.state.is_active()
-        });
-        match active {
-            Some(true) => self.call(token, |protocol, connection| protocol.on_read_closed(connection)),
-            Some(false) => {}
-            None => self.end_linger(token),
-        }
-    }
-
     pub(crate) fn connected(self: &Rc<Self>, token: Token) {
         let established = self.with_conn(token, |conn| {
             let State::Connecting { finish_write } = conn.state else { return false };
             let write = if finish_write { WriteState::Finishing } else { WriteState::Open };
-            conn.state = State::Open { write, read_ended: false };
+            conn.state = State::Open { write, read: ReadState::Open };
             conn.last_active = self.now_ms();
             true
         });
@@ -193,14 +163,6 @@ impl Core {
         });
     }
 
-    pub(crate) fn pause(&self, token: Token, why: PauseSet) {
-        self.with_conn(token, |conn| conn.pause(why, &mut self.driver.borrow_mut()));
-    }
-
-    pub(crate) fn resume(&self, token: Token, why: PauseSet) {
-        self.with_conn(token, |conn| conn.resume(why, &mut self.driver.borrow_mut()));
-    }
-
     pub(crate) fn check_deadlines(&self, token: Token) {
         self.with_conn(token, |conn| {
             conn.deadline_timer = None;
@@ -240,11 +202,12 @@ impl Core {
     pub(crate) fn begin_close(&self, token: Token, reason: CloseReason) {
         self.with_conn(token, |conn| match conn.state {
             State::Connecting { .. } => self.close_now(conn, reason),
-            State::Open { read_ended, .. } if conn.out.is_empty() => {
-                self.enter_closed(conn, reason, !read_ended);
+            State::Open { read, .. } if conn.out.is_empty() => {
+                self.enter_closed(conn, reason, read == ReadState::Open);
             }
-            State::Open { read_ended, .. } => {
-                self.driver.borrow_mut().pause_receive(token);
+            State::Open { read, .. } => {
+                let read_ended = read != ReadState::Open;
+                self.stop_receiving(conn);
                 let timer = self.add_timer(conn.options.close_timeout, TimerAction::CloseTimeout(token));
                 conn.last_active = self.now_ms();
                 conn.state = State::Draining { reason, timer, read_ended };
@@ -294,6 +257,7 @@ impl Core {
             self.cancel_timer(timer);
         }
         conn.state = State::Closed { reason, lingers };
+        self.quota.stop_for(conn.token);
         self.closed.borrow_mut().push(conn.token);
     }
 
@@ -375,24 +339,6 @@ impl Core {
              RLIMIT_NOFILE or lower the maximum number of connections"
         );
         self.add_timer(ACCEPT_BACKOFF, TimerAction::ResumeAccept(listener));
-    }
-}
-
-impl Conn {
-    pub(crate) fn pause(&mut self, why: PauseSet, driver: &mut Driver) {
-        let was_empty = self.pauses.is_empty();
-        self.pauses = self.pauses.with(why);
-        if was_empty && self.state.is_active() {
-            driver.pause_receive(self.token);
-        }
-    }
-
-    pub(crate) fn resume(&mut self, why: PauseSet, driver: &mut Driver) {
-        let was_empty = self.pauses.is_empty();
-        self.pauses = self.pauses.without(why);
-        if !was_empty && self.pauses.is_empty() && self.state.is_active() {
-            driver.resume_receive(self.token);
-        }
     }
 }
 

@@ -104,12 +104,12 @@ impl Core {
         let driver = &mut *self.driver.borrow_mut();
         for token in resume {
             if let Some(conn) = conns.get_mut(token) {
-                conn.resume(PauseSet::MEMORY, driver);
+                self.resume_conn(conn, PauseSet::MEMORY, driver);
             }
         }
         for token in pause {
             if let Some(conn) = conns.get_mut(token) {
-                conn.pause(PauseSet::MEMORY, driver);
+                self.pause_conn(conn, PauseSet::MEMORY, driver);
             }
         }
         for token in close {

@@ -3,10 +3,14 @@
 mod connections;
 mod lingering;
 mod memory;
+mod quota;
+mod receiving;
 mod sending;
 #[cfg(test)]
 mod tests;
 mod tick;
+
+pub(crate) use self::quota::Meter;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -20,6 +24,7 @@ use async_task::Runnable;
 use corewire_driver::{Driver, DriverConfig, DriverError, Socket, Token};
 use slab::Slab;
 
+use self::quota::Quota;
 use crate::blocking::BlockingPool;
 use crate::conn::{BufferPool, Conn, ConnTable};
 use crate::error::SpawnError;
@@ -114,6 +119,16 @@ pub(crate) struct Core {
     pub(crate) dirty: RefCell<Vec<Token>>,
     /// What wants to be called before the next flush.
     before_flush: RefCell<Vec<fn()>>,
+    /// Of the connection that is being called.
+    pub(crate) quota: Quota,
+    /// Connections that wait for their turn.
+    pub(crate) turns: RefCell<VecDeque<Token>>,
+    /// Connections whose input began to wait in this tick.
+    unsettled: RefCell<Vec<Token>>,
+    /// The connection that is being called has handed back what it did not decode.
+    has_deferred: Cell<bool>,
+    /// What it is called with lies in no receive buffer.
+    serves_owned: Cell<bool>,
     /// Connections that are over and were not told yet.
     pub(crate) closed: RefCell<Vec<Token>>,
     /// The connection whose end is told now, and the bytes that it did not send.
@@ -167,6 +182,11 @@ impl Core {
             listeners: RefCell::default(),
             dirty: RefCell::default(),
             before_flush: RefCell::default(),
+            quota: Quota::new(),
+            turns: RefCell::default(),
+            unsettled: RefCell::default(),
+            has_deferred: Cell::new(false),
+            serves_owned: Cell::new(false),
             closed: RefCell::default(),
             ending: Cell::new(None),
             woken: RefCell::default(),

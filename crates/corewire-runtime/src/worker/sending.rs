@@ -147,7 +147,7 @@ impl Core {
     fn note_high_water(&self, conn: &mut Conn) {
         conn.backlog = Backlog::Over;
         if conn.options.pause_receive_on_backlog {
-            conn.pause(PauseSet::BACKLOG, &mut self.driver.borrow_mut());
+            self.pause_conn(conn, PauseSet::BACKLOG, &mut self.driver.borrow_mut());
         }
     }
 
@@ -249,7 +249,7 @@ impl Core {
         if conn.backlog == Backlog::Over && conn.out.len() <= conn.options.low_water {
             conn.backlog = Backlog::Drained;
             self.drained.borrow_mut().push(conn.token);
-            conn.resume(PauseSet::BACKLOG, driver);
+            self.resume_conn(conn, PauseSet::BACKLOG, driver);
         }
         if !conn.waiters.is_empty() && conn.out.len() <= conn.options.low_water {
             conn.waiters.take_into(&mut self.woken.borrow_mut());
@@ -289,6 +289,15 @@ impl Core {
         }
         // Nothing was added meanwhile: no user code runs in a flush. Keep the memory.
         *self.dirty.borrow_mut() = dirty;
+    }
+
+    /// Sends what one connection has queued now: its turn is over, and others have theirs before the end of the tick.
+    pub(super) fn flush_token(&self, token: Token) {
+        let mut conns = self.conns.borrow_mut();
+        let Some(conn) = conns.get_mut(token).filter(|conn| !conn.state.is_closed()) else { return };
+        if conn.flush == Flush::Listed {
+            self.flush_now(conn);
+        }
     }
 
     /// The driver says that the socket takes bytes again.

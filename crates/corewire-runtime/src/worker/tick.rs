@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use corewire_driver::{Event, Parking};
 
+use super::quota::Meter;
 use super::{Command, Core, TimerAction};
 use crate::conn::CloseReason;
 use crate::mailbox::Mailbox;
@@ -49,6 +50,12 @@ impl Core {
         self.run_ready();
         self.fire_timers();
         self.call_before_flush();
+        if self.others_wait_to_send() {
+            self.flush_dirty();
+        }
+        self.serve_turns();
+        self.settle_input();
+        self.call_before_flush();
         self.flush_dirty();
         self.flush_udp();
         self.call_drained();
@@ -59,9 +66,17 @@ impl Core {
         self.counters.publish(&self.shared.counters);
     }
 
+    /// Answers to those who sent little do not wait for those who sent much.
+    fn others_wait_to_send(&self) -> bool {
+        let turns = self.turns.borrow();
+        let Some(first) = turns.front() else { return false };
+        turns.len() > 1 || self.dirty.borrow().iter().any(|token| token != first)
+    }
+
     /// How long the driver may wait: not at all when there is work left.
     fn waiting_time(&self, wait_max: Option<Duration>) -> Option<Duration> {
         let work_left = !self.ready.borrow().is_empty()
+            || !self.turns.borrow().is_empty()
             || !self.dirty.borrow().is_empty()
             || !self.before_flush.borrow().is_empty()
             || !self.closed.borrow().is_empty()
@@ -83,12 +98,20 @@ impl Core {
 
     #[inline]
     fn take_events(self: &Rc<Self>) {
+        let mut meter = Meter::new();
         loop {
             let event = self.driver.borrow_mut().next_event();
             let Some(event) = event else { return };
+            let mut bytes = 0;
             match event {
-                Event::Received { token, data } => self.received(token, data),
-                Event::DatagramReadable { token } => self.udp_readable(token),
+                Event::Received { token, data } => {
+                    bytes = data.len();
+                    self.received(token, data);
+                }
+                Event::DatagramReadable { token } => {
+                    bytes = Meter::BYTES;
+                    self.udp_readable(token);
+                }
                 Event::DatagramWritable { token } => self.udp_writable(token),
                 Event::Writable { token } => self.writable(token),
                 Event::ReadClosed { token } => self.read_closed(token),
@@ -97,6 +120,10 @@ impl Core {
                 Event::Connected { token } => self.connected(token),
                 Event::Failed { token, error } => self.failed(token, error),
                 other => tracing::debug!(?other, "an event that this runtime does not know"),
+            }
+            if meter.is_used(bytes) {
+                // The driver keeps the rest for the next tick.
+                return;
             }
         }
     }
@@ -126,20 +153,25 @@ impl Core {
         *later = woken;
     }
 
-    /// Runs the tasks that are ready now; those that become ready meanwhile have their turn in the next tick, after
-    /// what they wait for was sent.
+    /// Runs the tasks that are ready now, while the budget lasts; those that become ready meanwhile have their turn in
+    /// the next tick, after what they wait for was sent.
     fn run_ready(&self) {
         let count = self.ready.borrow().len();
+        let mut meter = Meter::new();
         for _ in 0..count {
             let Some(runnable) = ({ self.ready.borrow_mut().pop_front() }) else { return };
             self.guard(|| {
                 runnable.run();
             });
+            if meter.is_used(0) {
+                return;
+            }
         }
     }
 
     fn fire_timers(self: &Rc<Self>) {
         let now = self.now_ms();
+        let mut meter = Meter::new();
         while let Some(action) = { self.timers.borrow_mut().expire(now) } {
             match action {
                 TimerAction::Wake(waker) => self.guard(|| waker.wake()),
@@ -153,6 +185,9 @@ impl Core {
                 }
                 TimerAction::WatchMemory => self.memory_timer_fired(),
                 TimerAction::ResumeAccept(token) => self.driver.borrow_mut().resume_accept(token),
+            }
+            if meter.is_used(0) {
+                return;
             }
         }
     }
