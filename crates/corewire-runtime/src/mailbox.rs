@@ -131,6 +131,11 @@ impl<T> Mailbox<T> {
         self.state.store(AWAKE, Ordering::Release);
     }
 
+    /// Its owner has ended: nothing is taken any more.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Owner: fails all later pushes, and moves what is queued to the end of `out`.
     pub fn close(&self, out: &mut Vec<T>) {
         let mut queue = self.lock();

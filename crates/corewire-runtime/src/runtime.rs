@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corewire_driver::{DriverConfig, DriverError, DriverKind, available_cpus, pin_current_thread};
 
@@ -205,7 +205,8 @@ impl Start {
     }
 }
 
-/// Workers, each on a thread of its own. Dropping it stops them: tasks are dropped, connections closed.
+/// Workers, each on a thread of its own. Dropping it stops them: tasks are dropped, connections closed once what is queued
+/// has been sent, for which a peer that takes nothing has 1 s and any peer 10 s.
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
@@ -232,17 +233,31 @@ impl Runtime {
         &self.handle
     }
 
-    /// Stops the workers and waits for them; blocking work gets `deadline` to end.
+    /// Stops the workers and waits for them and for blocking work, together for `deadline` at the most. A worker whose
+    /// task does not come to an await by then is left to itself.
     pub fn shutdown(mut self, deadline: Duration) -> BlockingShutdown {
-        self.stop();
-        self.blocking.shutdown(deadline)
+        let until = corewire_driver::clock::now().checked_add(deadline);
+        self.stop(until);
+        let left =
+            until.map_or(deadline, |until| until.saturating_duration_since(corewire_driver::clock::now()));
+        self.blocking.shutdown(left)
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, until: Option<Instant>) {
         for worker in &self.handle.inner.workers {
             let _ = worker.mailbox.push(Command::Stop);
         }
         for thread in self.threads.drain(..) {
+            // There is no join with a deadline.
+            while !thread.is_finished() && until.is_some_and(|until| corewire_driver::clock::now() < until) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if until.is_some() && !thread.is_finished() {
+                tracing::error!(
+                    "a worker has not stopped by the deadline of the shutdown and is left to itself"
+                );
+                continue;
+            }
             // Dropped on a worker of its own, the runtime cannot wait for that one.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("a worker's thread panicked");
@@ -253,7 +268,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.stop();
+        self.stop(None);
     }
 }
 
@@ -299,7 +314,7 @@ impl Handle {
         Ok(RemoteTask { receiver })
     }
 
-    /// Starts a task on one worker after the other.
+    /// Starts a task on one worker after the other, of those that have not stopped.
     ///
     /// # Errors
     /// The workers have stopped.
@@ -311,8 +326,10 @@ impl Handle {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
-        let next = self.inner.next.fetch_add(1, Ordering::Relaxed);
-        self.spawn_on(next % self.workers().max(1), make)
+        let (next, workers) = (self.inner.next.fetch_add(1, Ordering::Relaxed), self.workers());
+        let lives = |worker: &usize| !self.inner.workers[*worker].mailbox.is_closed();
+        let worker = (0..workers).map(|at| next.wrapping_add(at) % workers).find(lives);
+        self.spawn_on(worker.ok_or(SpawnError::Stopped)?, make)
     }
 
     /// Runs a closure on a worker, between its tasks.
@@ -379,7 +396,7 @@ impl<T> Future for RemoteTask<T> {
 }
 
 /// Makes the calling thread a worker and runs `future` on it to its end. Tasks and connections that are left then
-/// are ended.
+/// are ended, as at the end of a [`Runtime`].
 ///
 /// The driver is chosen as for a [`Runtime`], the environment variable included.
 ///

@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 
 use crate::error::{BlockingError, JoinError};
 use crate::panic::guarded;
-use crate::worker::{Command, Core, WorkerShared, current_worker};
+use crate::worker::{Command, Core, WorkerId, WorkerShared, current_worker};
 
 /// Starts a task on the current worker. It runs even if the handle is dropped.
 ///
@@ -67,13 +67,31 @@ pub async fn yield_now() {
 #[derive(Debug)]
 #[must_use = "await it for the result, or let it go with `drop` to let the task run on its own"]
 pub struct JoinHandle<T> {
-    task: Option<FallibleTask<Result<T, String>>>,
+    task: Option<FallibleTask<Result<T, String>, TaskKey>>,
+    worker: WorkerId,
+    key: TaskKey,
+}
+
+/// The place of a task in its worker's list.
+pub(crate) type TaskKey = usize;
+
+/// A task that lives.
+pub(crate) struct TaskEntry {
+    pub(crate) waker: std::task::Waker,
+    /// It was aborted: its future is dropped as soon as no handler runs.
+    is_aborted: bool,
 }
 
 impl<T> JoinHandle<T> {
     /// Ends the task at its next await; what it holds is dropped.
     pub fn abort(mut self) {
-        drop(self.task.take());
+        let Some(task) = self.task.take().filter(|task| !task.is_finished()) else { return };
+        Core::with_current(|core| {
+            if let Some(core) = core.filter(|core| core.id() == self.worker) {
+                core.note_aborted(self.key);
+            }
+        });
+        drop(task);
     }
 
     /// The task has ended.
@@ -109,18 +127,53 @@ impl Core {
         F: Future + 'static,
         F::Output: 'static,
     {
-        let key = self.tasks.borrow_mut().insert(std::task::Waker::noop().clone());
+        let entry = TaskEntry { waker: std::task::Waker::noop().clone(), is_aborted: false };
+        let key = self.tasks.borrow_mut().insert(entry);
         let task = Task { future: Some(future), entry: Entry { core: Rc::downgrade(self), key } };
         let shared = self.shared.clone();
-        let (runnable, task) = async_task::spawn_local(task, move |runnable| schedule(&shared, runnable));
-        self.tasks.borrow_mut()[key] = runnable.waker();
+        let (runnable, task) = async_task::Builder::new()
+            .metadata(key)
+            .spawn_local(move |_| task, move |runnable| schedule(&shared, runnable));
+        self.tasks.borrow_mut()[key].waker = runnable.waker();
         runnable.schedule();
-        JoinHandle { task: Some(task.fallible()) }
+        JoinHandle { task: Some(task.fallible()), worker: self.id(), key }
+    }
+
+    fn note_aborted(&self, key: TaskKey) {
+        if let Some(entry) = self.tasks.borrow_mut().get_mut(key)
+            && !std::mem::replace(&mut entry.is_aborted, true)
+        {
+            self.aborted.set(self.aborted.get() + 1);
+        }
+    }
+
+    /// Drops the futures of tasks that were aborted, which wait for their turn to be dropped: behind those that are to
+    /// run they would pile up as fast as a peer can have them aborted.
+    #[cold]
+    pub(crate) fn reap_aborted(&self) {
+        self.aborted.set(0);
+        let mut aborted = Vec::new();
+        {
+            let (mut ready, tasks) = (self.ready.borrow_mut(), self.tasks.borrow());
+            for _ in 0..ready.len() {
+                let Some(runnable) = ready.pop_front() else { break };
+                if tasks.get(*runnable.metadata()).is_some_and(|entry| entry.is_aborted) {
+                    aborted.push(runnable);
+                } else {
+                    ready.push_back(runnable);
+                }
+            }
+        }
+        for runnable in aborted {
+            self.guard(|| {
+                runnable.run();
+            });
+        }
     }
 }
 
 /// Puts a woken task where its worker finds it.
-fn schedule(shared: &Arc<WorkerShared>, runnable: Runnable) {
+fn schedule(shared: &Arc<WorkerShared>, runnable: Runnable<TaskKey>) {
     if current_worker() == Some(shared.id) {
         Core::with_current(|core| {
             if let Some(core) = core {
@@ -154,7 +207,7 @@ pin_project! {
 
 struct Entry {
     core: Weak<Core>,
-    key: usize,
+    key: TaskKey,
 }
 
 impl Entry {
@@ -168,8 +221,8 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
-            let waker = core.tasks.borrow_mut().try_remove(self.key);
-            drop(waker);
+            let entry = core.tasks.borrow_mut().try_remove(self.key);
+            drop(entry);
         }
     }
 }

@@ -265,7 +265,7 @@ fn a_close_that_the_peer_does_not_let_end_is_cut_and_says_what_was_lost() {
 #[test]
 fn a_close_is_not_cut_while_the_peer_takes_bytes() {
     run(async {
-        let limit = Duration::from_millis(200);
+        let limit = Duration::from_millis(600);
         let (connection, record, mut peer) = recorded(options(|options| options.close_timeout = limit));
         let sent = back_up(&connection, 8 << 20);
         connection.close();
@@ -287,6 +287,29 @@ fn a_close_is_not_cut_while_the_peer_takes_bytes() {
         assert!(began.elapsed() >= 2 * limit, "the reader was faster than the timeout: nothing is shown");
         assert_eq!(record.wait_for("closed").await, "closed: closed by this side");
     });
+}
+
+#[test]
+fn what_is_queued_at_the_end_of_a_worker_is_sent() {
+    let (begin, begun) = std::sync::mpsc::channel();
+    let (hand_over, peer) = std::sync::mpsc::channel::<StdStream>();
+    let reader = std::thread::spawn(move || {
+        let mut peer = peer.recv().unwrap();
+        begun.recv().unwrap();
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        got.len()
+    });
+    let sent = corewire_runtime::block_on(async move {
+        let (socket, peer) = sockets();
+        hand_over.send(peer).unwrap();
+        let record = Record::default();
+        let connection = Connection::open(socket, options(|_| {}), Recorder::new(&record)).unwrap();
+        let sent = back_up(&connection, 500_000);
+        begin.send(()).unwrap();
+        sent
+    });
+    assert_eq!(reader.join().unwrap(), sent.unwrap());
 }
 
 #[test]

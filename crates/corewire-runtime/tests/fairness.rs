@@ -323,3 +323,38 @@ fn a_close_drops_what_is_deferred() {
         assert_eq!((seen.get(), ended.get(), connection.deferred()), (11, None, 0));
     });
 }
+
+#[test]
+fn futures_of_aborted_tasks_do_not_pile_up() {
+    struct Live(Rc<Cell<usize>>);
+    impl Drop for Live {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() - 1);
+        }
+    }
+    run(async {
+        let (live, most, seen) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (connection, mut peer, _) = open(options(|_| {}), {
+            let (live, most, seen) = (live.clone(), most.clone(), seen.clone());
+            move |_, number| {
+                live.set(live.get() + 1);
+                most.set(most.get().max(live.get()));
+                seen.set(number + 1);
+                let held = Live(live.clone());
+                let task = spawn_local(async move {
+                    std::future::pending::<()>().await;
+                    drop(held);
+                });
+                task.abort();
+            }
+        });
+        peer.write_all(&numbers(20_000)).unwrap();
+        while seen.get() < 20_000 {
+            yield_now().await;
+        }
+        yield_now().await;
+        assert_eq!(live.get(), 0);
+        assert!(most.get() <= 700, "{} futures of aborted tasks were held at once", most.get());
+        connection.close();
+    });
+}

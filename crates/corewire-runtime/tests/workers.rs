@@ -443,3 +443,21 @@ fn a_runtime_dropped_on_its_own_worker_does_not_hang() {
         thread::yield_now();
     }
 }
+
+#[test]
+fn a_shutdown_does_not_wait_for_a_worker_beyond_its_deadline() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = std::sync::mpsc::channel();
+    runtime
+        .handle()
+        .run_on(0, move || {
+            begin.send(()).unwrap();
+            let _ = released.recv();
+        })
+        .unwrap();
+    begun.recv().unwrap();
+    runtime.shutdown(Duration::from_millis(50));
+    // Reached while the worker is held.
+    drop(release);
+}

@@ -87,6 +87,10 @@ impl Conn {
         self.out.held() + self.account.as_ref().map_or(0, |account| account.held())
     }
 
+    pub(crate) const fn is_draining(&self) -> bool {
+        matches!(self.state, State::Draining { .. })
+    }
+
     #[inline]
     pub(crate) fn has_input(&self) -> bool {
         self.input.as_ref().is_some_and(|input| !input.is_empty())

@@ -10,12 +10,19 @@ use std::time::Duration;
 use corewire_driver::{Event, Token};
 
 use super::{Core, TimerAction};
+use crate::conn::{CloseReason, Conn};
 
 /// How long a peer may take to finish; then it meets a reset.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// The same when the worker itself ends.
 const SHUTDOWN_LINGER_MAX: Duration = Duration::from_millis(250);
+
+/// How long a worker that ends waits for peers that take nothing of what is queued for them.
+const SHUTDOWN_STALL_MAX: Duration = Duration::from_secs(1);
+
+/// How long it waits at the most.
+const SHUTDOWN_SEND_MAX: Duration = Duration::from_secs(10);
 
 /// Sockets of one worker that linger at the same time; beyond this they are closed at once.
 const LINGERING_MAX: usize = 1024;
@@ -41,6 +48,39 @@ impl Core {
         let Some(timer) = self.lingering.borrow_mut().remove(&token) else { return };
         self.cancel_timer(timer);
         drop(self.driver.borrow_mut().close(token));
+    }
+
+    /// The worker ends: what was accepted for sending leaves first, as long as the peers take it.
+    pub(crate) fn finish_sending(&self) {
+        let tokens = self.conns.borrow().tokens();
+        for token in tokens {
+            if self.with_conn(token, |conn| !conn.out.is_empty() && !conn.state.is_connecting()) == Some(true)
+            {
+                self.begin_close(token, CloseReason::Shutdown);
+            }
+        }
+        let mut now = corewire_driver::clock::now();
+        let (limit, mut until) = (now + SHUTDOWN_SEND_MAX, now + SHUTDOWN_STALL_MAX);
+        let mut sent = self.counters.sent_bytes.get();
+        while self.conns.borrow().iter().any(Conn::is_draining) && now < until.min(limit) {
+            if self.driver.borrow_mut().turn(Some(Duration::from_millis(5))).is_err() {
+                return;
+            }
+            while let Some(event) = { self.driver.borrow_mut().next_event() } {
+                match event {
+                    Event::Writable { token } => self.writable(token),
+                    Event::Failed { token, error } => self.failed(token, error),
+                    Event::ReadClosed { token } => {
+                        self.with_conn(token, |conn| conn.state.note_read_ended());
+                    }
+                    _ => {}
+                }
+            }
+            now = corewire_driver::clock::now();
+            if self.counters.sent_bytes.get() > sent {
+                (sent, until) = (self.counters.sent_bytes.get(), now + SHUTDOWN_STALL_MAX);
+            }
+        }
     }
 
     /// The worker ends: gives the peers a last moment to take what was sent to them, then closes what is left.

@@ -32,6 +32,7 @@ use crate::listen::AfterAccept;
 use crate::mailbox::Mailbox;
 use crate::memory::{Account, Budget, SharedBudget};
 use crate::stats::{Counters, PublishedCounters};
+use crate::task::{TaskEntry, TaskKey};
 use crate::timer_wheel::{TimerKey, TimerWheel};
 use crate::udp::{Carried, CarriedTimer, UdpPart};
 
@@ -70,7 +71,7 @@ pub fn before_flush(call: fn()) -> bool {
 /// What reaches a worker from outside.
 pub(crate) enum Command {
     /// A task of this worker that was woken elsewhere.
-    Run(Runnable),
+    Run(Runnable<TaskKey>),
     /// Anything else.
     Job(Box<dyn FnOnce() + Send>),
     /// Stop the loop.
@@ -139,9 +140,11 @@ pub(crate) struct Core {
     pub(crate) drained: RefCell<Vec<Token>>,
     pub(crate) lingering: RefCell<HashMap<Token, TimerKey>>,
     pub(crate) timers: RefCell<TimerWheel<TimerAction>>,
-    pub(crate) ready: RefCell<VecDeque<Runnable>>,
-    /// Wakers of the tasks that live, so that shutdown can drop them here, where they belong.
-    pub(crate) tasks: RefCell<Slab<Waker>>,
+    pub(crate) ready: RefCell<VecDeque<Runnable<TaskKey>>>,
+    /// The tasks that live, so that shutdown can drop them here, where they belong.
+    pub(crate) tasks: RefCell<Slab<TaskEntry>>,
+    /// Tasks that were aborted and whose futures may not be dropped yet.
+    pub(crate) aborted: Cell<usize>,
     pub(crate) udp: UdpPart,
     pub(crate) counters: Counters,
     pub(crate) stop: Cell<bool>,
@@ -195,6 +198,7 @@ impl Core {
             timers: RefCell::new(TimerWheel::new(0)),
             ready: RefCell::default(),
             tasks: RefCell::default(),
+            aborted: Cell::new(0),
             udp: UdpPart::default(),
             counters: Counters::default(),
             stop: Cell::new(false),

@@ -16,6 +16,9 @@ use crate::conn::{Conn, PauseSet};
 use crate::memory::{Account, Charge, MemoryKind};
 use crate::stats::Counters;
 
+/// Aborted tasks whose futures wait for the end of a step of the tick; more are dropped after the turn they came in.
+const ABORTED_MAX: usize = 32;
+
 /// One receive of a greedy connection, in bytes: little is kept while it waits for its turns.
 const GREEDY_RECEIVE_MAX: usize = 64 * 1024;
 
@@ -43,6 +46,7 @@ impl Core {
             if self.has_deferred.replace(false) {
                 self.flush_token(token);
             }
+            self.reap_aborted_if_many();
         }
     }
 
@@ -131,6 +135,7 @@ impl Core {
         }
         self.serves_owned.set(false);
         self.quota.end();
+        self.reap_aborted_if_many();
         self.end_turn(token);
     }
 
@@ -153,6 +158,13 @@ impl Core {
         });
         if read_ended == Some(true) {
             self.call(token, |protocol, connection| protocol.on_read_closed(connection));
+        }
+    }
+
+    #[inline]
+    fn reap_aborted_if_many(&self) {
+        if self.aborted.get() >= ABORTED_MAX {
+            self.reap_aborted();
         }
     }
 

@@ -47,6 +47,9 @@ impl Core {
         self.take_events();
         self.drain_mailbox(commands);
         self.wake_woken();
+        if self.aborted.get() > 0 {
+            self.reap_aborted();
+        }
         self.run_ready();
         self.fire_timers();
         self.call_before_flush();
@@ -62,6 +65,9 @@ impl Core {
         self.reap_closed();
         self.reap_udp();
         self.wake_woken();
+        if self.aborted.get() > 0 {
+            self.reap_aborted();
+        }
         self.watch_memory();
         self.counters.publish(&self.shared.counters);
     }
@@ -211,6 +217,7 @@ impl Core {
         let mut commands = Vec::new();
         let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
         self.guard(|| drop(listeners));
+        self.finish_sending();
         let until = corewire_driver::clock::now() + Self::SHUTDOWN_GRACE;
         let mut rounds = 0;
         while rounds < Self::SHUTDOWN_ROUNDS {
@@ -224,7 +231,7 @@ impl Core {
             self.close_all_udp();
             self.wake_woken();
             // A woken task is dropped here instead of run.
-            let tasks: Vec<_> = self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+            let tasks: Vec<_> = self.tasks.borrow().iter().map(|(_, entry)| entry.waker.clone()).collect();
             tasks.into_iter().for_each(|task| self.guard(|| task.wake()));
             let woken = std::mem::take(&mut *self.ready.borrow_mut());
             let none_woken = woken.is_empty();
