@@ -93,6 +93,26 @@ fn a_late_reply_never_completes_another_call() {
 }
 
 #[test]
+fn a_number_given_up_is_free_again_after_a_safe_time_and_not_before() {
+    let mut calls = CallTable::new(SRMP, 256);
+    let keys: Vec<_> = (0..256u32).map(|call| calls.begin(call).unwrap()).collect();
+    calls.abandon(keys[0]);
+    assert_eq!(calls.age(), 0, "given up just now");
+    calls.abandon(keys[1]);
+    assert_eq!(calls.begin(999), Err(999));
+    assert_eq!(calls.age(), 1);
+    // The number of the first; those that wait, and the one given up later, keep theirs.
+    let key = calls.begin(256).unwrap();
+    assert_eq!(calls.sequence_of(key), calls.sequence_of(keys[0]));
+    assert_eq!((calls.in_flight(), calls.abandoned(), calls.can_begin()), (255, 1, false));
+    assert_eq!(calls.complete(&reply(2)), Matched::Late);
+    assert_eq!((calls.age(), calls.age()), (0, 0));
+    assert_eq!(calls.get(keys[0]), None);
+    assert_eq!(calls.complete(&reply(1)), Matched::Call(256));
+    assert_eq!(CallTable::<()>::new(Matching::Fifo, 5).age(), 0);
+}
+
+#[test]
 fn in_order_the_oldest_call_is_completed_first() {
     let mut calls = CallTable::new(Matching::Fifo, 10);
     for call in ['a', 'b', 'c'] {

@@ -15,7 +15,7 @@ use crate::session::Session;
 ///
 /// A closure `FnMut(&Session, Frame<'_>)` is a handler.
 pub trait Handler: 'static {
-    /// The connection stands.
+    /// The connection is established.
     fn on_open(&mut self, session: &Session) {
         let _ = session;
     }

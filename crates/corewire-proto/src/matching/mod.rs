@@ -137,6 +137,16 @@ impl<T> CallTable<T> {
         }
     }
 
+    /// Frees the numbers of the calls that were abandoned before the last time this was called, and says how many: for
+    /// datagrams, where a reply may never come. To be called no more often than a late reply may take: a number is free
+    /// again one to two such times after it was abandoned. In order it does nothing.
+    pub fn age(&mut self) -> usize {
+        match &mut self.order {
+            Order::Sequence(table) => table.age(),
+            Order::Fifo(_) | Order::None => 0,
+        }
+    }
+
     /// Takes back a call whose request was never sent, so that no reply will come: its number or place is free
     /// at once. In order this is only possible while no later call has begun; otherwise, and if the call has
     /// ended already, it is `None` and nothing changes.

@@ -36,6 +36,8 @@ struct Entry<T> {
     ticket: u64,
     number: u32,
     next_unused: u16,
+    /// Abandoned before the last [`SequenceTable::age`].
+    is_old: bool,
     /// `None`: abandoned (or not in use).
     value: Option<T>,
 }
@@ -109,6 +111,24 @@ impl<T> SequenceTable<T> {
                 ended(value);
             }
         }
+    }
+
+    pub(super) fn age(&mut self) -> usize {
+        let held = |entry: &u16| *entry != FREE;
+        let abandoned: Vec<usize> = self.slots.iter().copied().filter(held).map(usize::from).collect();
+        let mut freed = 0;
+        for entry in abandoned {
+            if self.entries[entry].value.is_some() {
+                continue;
+            }
+            if !std::mem::replace(&mut self.entries[entry].is_old, true) {
+                continue;
+            }
+            self.release(entry);
+            self.abandoned -= 1;
+            freed += 1;
+        }
+        freed
     }
 
     pub(super) fn withdraw(&mut self, key: CallKey) -> Option<T> {
@@ -207,7 +227,7 @@ impl<T> SequenceTable<T> {
     #[inline]
     fn take_entry(&mut self, key: CallKey, value: T) -> u16 {
         let CallKey { ticket, number } = key;
-        let entry = Entry { ticket, number, next_unused: FREE, value: Some(value) };
+        let entry = Entry { ticket, number, next_unused: FREE, is_old: false, value: Some(value) };
         let at = self.unused;
         match self.entries.get_mut(usize::from(at)) {
             Some(unused) => {

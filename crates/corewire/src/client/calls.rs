@@ -24,6 +24,8 @@ pub(super) struct Calls {
     /// Whose turn has come: a free number is kept for each until it begins or leaves.
     called: Vec<u64>,
     next_ticket: u64,
+    /// When numbers that were given up were freed last.
+    aged_at_ms: u64,
     /// When calls are looked through for those whose time is over; `u64::MAX`: not planned.
     pub(super) timer_at: u64,
 }
@@ -65,6 +67,7 @@ impl Calls {
             waiting: VecDeque::new(),
             called: Vec::new(),
             next_ticket: 0,
+            aged_at_ms: 0,
             timer_at: u64::MAX,
         }
     }
@@ -85,8 +88,21 @@ impl Calls {
         self.waiting.is_empty() && kept < self.table.capacity()
     }
 
+    /// On datagrams a lost reply must not cost its number for ever: one that was given up is free again after this
+    /// time, and before twice of it, when no reply can be on its way any more.
+    const LATE_REPLY_MAX_MS: u64 = 30_000;
+
+    /// Frees the numbers that were given up long ago.
+    #[cold]
+    pub(super) fn free_given_up(&mut self, now_ms: u64) {
+        if now_ms.saturating_sub(self.aged_at_ms) >= Self::LATE_REPLY_MAX_MS {
+            self.aged_at_ms = now_ms;
+            (0..self.table.age()).for_each(|_| self.wake_next());
+        }
+    }
+
     /// A call that was called to its number has begun.
-    pub(super) fn seated(&mut self, ticket: u64) {
+    pub(super) fn begun(&mut self, ticket: u64) {
         self.called.retain(|other| *other != ticket);
     }
 
@@ -267,5 +283,34 @@ impl Calls {
         {
             waker.wake_by_ref();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_datagrams_a_lost_reply_costs_its_number_for_a_time_only() {
+        let mut calls = Calls::new(Matching::Sequence { modulus: 256 }, None);
+        let waker = Waker::noop();
+        let lose = |calls: &mut Calls, now: u64| {
+            let (slot, _) = calls.begin(waker, now, Duration::ZERO).unwrap();
+            calls.give_up(slot);
+        };
+        // Far more replies are lost than there are numbers, a hundred a minute.
+        for minute in 1..20_u64 {
+            calls.free_given_up(minute * 60_000);
+            (0..100).for_each(|_| lose(&mut calls, minute * 60_000));
+            assert!(!calls.is_exhausted());
+        }
+        // Faster than that it does not help: it is not safe yet.
+        let now = 20 * 60_000;
+        calls.free_given_up(now);
+        while calls.can_begin(None) {
+            lose(&mut calls, now);
+        }
+        calls.free_given_up(now + Calls::LATE_REPLY_MAX_MS - 1);
+        assert!(!calls.can_begin(None));
     }
 }

@@ -51,7 +51,7 @@ impl SendStatus {
     }
 }
 
-/// Where a call stands on its worker.
+/// How far a call is, on its worker.
 #[derive(Debug, Default)]
 pub(super) enum Progress {
     #[default]
@@ -304,6 +304,9 @@ impl<C: Codec> Client<C> {
         // A time beyond the clock's end is none.
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let deadline = session.connection().now_ms().saturating_add(timeout_ms).saturating_add(1);
+        if !calls.can_begin(ticket) && session.connection().is_datagram() {
+            calls.free_given_up(session.connection().now_ms());
+        }
         let begun =
             if calls.can_begin(ticket) { calls.begin(context.waker(), deadline, timeout) } else { None };
         let Some((slot, sequence)) = begun else {
@@ -314,7 +317,7 @@ impl<C: Codec> Client<C> {
             return Ok(Begun::Wait(Some(calls.wait(ticket, context.waker()))));
         };
         if let Some(ticket) = ticket {
-            calls.seated(ticket);
+            calls.begun(ticket);
         }
         if let Err(error) = session.send_with(|codec| codec.request_head(sequence), payload) {
             calls.withdraw(slot);
