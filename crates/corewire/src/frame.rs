@@ -15,8 +15,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A payload up to this size is copied when it is kept.
-    const COPIED_MAX: usize = 4 * 1024;
+    /// A payload below this size is copied when it is kept, to memory that such payloads share.
+    const SHARED_MIN: usize = 32 * 1024;
 
     /// `payload` lies in `block`.
     pub(crate) const fn new(head: FrameHead, payload: &'a [u8], block: &'a Bytes) -> Self {
@@ -41,15 +41,19 @@ impl<'a> Frame<'a> {
         self.payload
     }
 
-    /// The payload as a handle that can be kept. One of more than 4 KiB is not copied: it keeps the block of up to
-    /// 640 KiB that it arrived in. A smaller one is copied to a block of 64 KiB that small payloads share, so that it
-    /// does not keep a whole receive buffer; neither allocates in steady state.
+    /// The payload as a handle that can be kept. One of 32 KiB or more that is at least half of what it arrived with is
+    /// not copied: it keeps the block of up to 640 KiB that it lies in. Any other is copied, so that it does not keep a
+    /// receive buffer many times its size; below 32 KiB to a block of 64 KiB that such payloads share, which allocates
+    /// nothing in steady state.
     #[inline]
     pub fn to_bytes(&self) -> Bytes {
-        if self.payload.len() > Self::COPIED_MAX {
-            return self.block.slice_ref(self.payload);
+        if self.payload.len() < Self::SHARED_MIN {
+            return small_bytes(self.payload);
         }
-        small_bytes(self.payload)
+        if self.payload.len() < self.block.len() / 2 {
+            return Bytes::copy_from_slice(self.payload);
+        }
+        self.block.slice_ref(self.payload)
     }
 
     /// The frame as a value of its own; see [`to_bytes`](Self::to_bytes).
@@ -81,4 +85,25 @@ pub struct Message {
     pub head: FrameHead,
     /// The payload.
     pub payload: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_part_of_a_receive_block_does_not_keep_it() {
+        let block = Bytes::from(vec![7; 640 * 1024]);
+        let lies_in_block = |kept: &Bytes| block.as_ptr_range().contains(&kept.as_ptr());
+        for (len, is_shared) in
+            [(1, false), (4097, false), (32 * 1024, false), (300 * 1024, false), (320 * 1024, true)]
+        {
+            let kept = Frame::new(FrameHead::default(), &block[100..100 + len], &block).to_bytes();
+            assert_eq!(kept, block[100..100 + len]);
+            assert_eq!(lies_in_block(&kept), is_shared, "{len} bytes");
+        }
+        // As little arrived as it has: still, a block may lie behind it.
+        let arrived = block.slice(..4097);
+        assert!(!lies_in_block(&Frame::new(FrameHead::default(), &arrived, &arrived).to_bytes()));
+    }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use corewire_proto::codec::FrameHead;
-use corewire_runtime::{CloseReason, spawn_local};
+use corewire_runtime::{Charge, CloseReason, MemoryKind, spawn_local};
 
 use crate::frame::{Frame, Message};
 use crate::handler::Handler;
@@ -80,7 +80,10 @@ impl Drop for SessionStream {
 #[derive(Debug, Default)]
 struct Inbox {
     messages: VecDeque<Message>,
+    /// What the messages hold.
     bytes: usize,
+    /// For these bytes; made when they are more than a little.
+    charge: Option<Charge>,
     flow: Flow,
     reader: Option<Waker>,
 }
@@ -96,14 +99,26 @@ enum Flow {
 }
 
 impl Inbox {
+    const UNCHARGED_MAX: usize = 4 * 1024;
+
     fn push(&mut self, message: Message, session: &Session) {
-        self.bytes += message.payload.len();
+        self.bytes += Self::held(&message);
         self.messages.push_back(message);
+        if let Some(charge) = &mut self.charge {
+            charge.set(self.bytes);
+        } else if self.bytes > Self::UNCHARGED_MAX {
+            self.charge = Some(session.connection().charge(MemoryKind::Inbox, self.bytes));
+        }
         if self.is_full() && self.flow == Flow::Receiving {
             self.flow = Flow::HeldBack;
             session.pause_receive();
         }
         self.wake();
+    }
+
+    /// The payload is a copy, or most of what it keeps.
+    const fn held(message: &Message) -> usize {
+        message.payload.len() + size_of::<Message>()
     }
 
     fn is_full(&self) -> bool {
@@ -118,7 +133,10 @@ impl Inbox {
             self.reader = Some(context.waker().clone());
             return Poll::Pending;
         };
-        self.bytes -= message.payload.len();
+        self.bytes -= Self::held(&message);
+        if let Some(charge) = &mut self.charge {
+            charge.set(self.bytes);
+        }
         if self.flow == Flow::HeldBack
             && self.messages.len() <= MESSAGES_MAX / 2
             && self.bytes <= BYTES_MAX / 2
