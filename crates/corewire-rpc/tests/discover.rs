@@ -132,10 +132,20 @@ fn under_load(channel: &Channel, is_idempotent: bool, during: impl FnOnce()) -> 
             }
             (done, failed)
         });
+        let end_load = StopOnDrop(&stop);
         during();
-        stop.store(true, Ordering::Relaxed);
+        drop(end_load);
         load.join().unwrap()
     })
+}
+
+/// A panic of what is tried under load ends the load too, or the test would never tell it.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
