@@ -167,7 +167,8 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
-    /// Keeps a table of sessions, by which [`ServerHandle::send_to`] finds one and group sends find all; default true.
+    /// Keeps a table of sessions, by which [`Sessions::send_to`] finds one and
+    /// broadcasts find all; default true.
     /// Without it those reach nobody.
     pub fn session_table(mut self, keep: bool) -> Self {
         self.settings.session_table = keep;
