@@ -54,6 +54,7 @@ mod task;
 mod time;
 pub mod timer_wheel;
 pub mod udp;
+mod warning;
 mod worker;
 
 pub use conn::{CloseReason, Connection, ConnectionOptions, FrameProgress, RateMin, Waiter};
@@ -66,6 +67,7 @@ pub use stats::WorkerStats;
 pub use stream::{ReadHalf, Stream, Tcp, TcpListener, TcpStream, Unix, UnixListener, UnixStream, WriteHalf};
 pub use task::{JoinHandle, spawn_blocking, spawn_local, yield_now};
 pub use time::{Elapsed, Sleep, Timeout, now, sleep, sleep_until, timeout};
+pub use warning::WarningLimit;
 pub use worker::{WorkerHandle, WorkerId, before_flush, current_worker};
 
 pub use corewire_driver as driver;

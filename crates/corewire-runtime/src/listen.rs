@@ -10,7 +10,8 @@ use crate::worker::Core;
 /// A listener of the current worker that calls a closure for each connection. Dropping it closes it.
 ///
 /// When descriptors or memory run out it waits for 100 ms and tries again; connections wait in the backlog
-/// meanwhile. The sockets come non-blocking; give them to [`Connection::open`](crate::Connection::open), here or on
+/// meanwhile. When descriptors are short for more than 1 s, those that wait are closed and counted
+/// ([`WorkerStats::refused`](crate::WorkerStats)), so that they need not wait for an answer. The sockets come non-blocking; give them to [`Connection::open`](crate::Connection::open), here or on
 /// another worker.
 pub struct Listener {
     core: Rc<Core>,

@@ -41,7 +41,7 @@ counters! {
     ticks,
     /// Connections accepted.
     accepted,
-    /// Connections that were closed as they came, because the memory limit was near.
+    /// Connections that were closed as they came, because the memory limit was near or descriptors were short.
     refused,
     /// Connections opened to others.
     connected,
@@ -65,7 +65,7 @@ counters! {
     datagrams_dropped,
     /// Handlers and tasks that panicked.
     panics,
-    /// Accepts that failed for want of a resource.
+    /// Accepts that failed because a resource was short.
     accept_failures,
     /// Bytes of memory held now for what is queued to send.
     send_queue_bytes,

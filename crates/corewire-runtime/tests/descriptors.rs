@@ -18,17 +18,22 @@ use corewire_runtime::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Set in the child process that may open only few files.
+/// Set in the child processes that may open only few files: the name of a test.
 const FEW_FILES: &str = "COREWIRE_TEST_FEW_FILES";
+
+const FEW_FILES_TESTS: [(&str, fn()); 2] = [
+    ("a server survives a shortage of descriptors", a_server_survives_a_shortage_of_descriptors),
+    ("who waits is refused when descriptors stay short", who_waits_is_refused_when_descriptors_stay_short),
+];
 
 fn main() {
     if !cfg!(target_os = "linux") {
         println!("not run: open descriptors are counted by way of /proc");
         return;
     }
-    if std::env::var_os(FEW_FILES).is_some() {
-        a_server_survives_the_want_of_descriptors();
-        return;
+    if let Some(test) = std::env::var_os(FEW_FILES) {
+        let (_, test) = FEW_FILES_TESTS.iter().find(|(name, _)| *name == test).unwrap();
+        return test();
     }
     // Whatever a first worker opens once for the process is there before the count.
     block_on(async {}).unwrap();
@@ -48,9 +53,11 @@ fn main() {
     leaves_nothing("a runtime that cannot be built", || {
         Runtime::builder().workers(3).cpus([0, 0, 100_000]).build().unwrap_err();
     });
-    let child = Command::new(std::env::current_exe().unwrap()).env(FEW_FILES, "1").status().unwrap();
-    assert!(child.success(), "the server with few descriptors: {child}");
-    println!("test a server survives the want of descriptors ... ok");
+    for (name, _) in FEW_FILES_TESTS {
+        let child = Command::new(std::env::current_exe().unwrap()).env(FEW_FILES, name).status().unwrap();
+        assert!(child.success(), "{name}: {child}");
+        println!("test {name} ... ok");
+    }
 }
 
 fn leaves_nothing(what: &str, test: impl FnOnce()) {
@@ -124,30 +131,8 @@ async fn streams_in_every_state(by_hand: bool) {
     }));
 }
 
-fn a_server_survives_the_want_of_descriptors() {
-    let runtime = Runtime::builder().workers(1).build().unwrap();
-    let socket = listen_tcp("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
-    // They wait in the backlog before the limit falls; there are descriptors for two of them on the server's side.
-    let mut clients: Vec<_> = (0..6).map(|_| connect(address)).collect();
-    let limit = getrlimit(Resource::Nofile);
-    let few = open_descriptors() as u64 + 2;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(few), maximum: limit.maximum }).unwrap();
-    let serving = runtime.handle().spawn_on(0, move || async move {
-        let _listener = Listener::start(socket, |socket| {
-            Connection::open(socket, options(|_| {}), Echo).unwrap();
-            AfterAccept::Continue
-        })
-        .unwrap();
-        std::future::pending::<()>().await;
-    });
-    drop(serving.unwrap());
-    assert!(answers(&mut clients[0]));
-    let until = Instant::now() + PATIENCE;
-    while runtime.handle().stats().accept_failures == 0 {
-        assert!(Instant::now() < until, "no accept has failed");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+fn a_server_survives_a_shortage_of_descriptors() {
+    let Shortage { runtime, address, mut clients, limit } = Shortage::begin();
     assert!(runtime.handle().stats().accepted < 6);
     assert!(answers(&mut clients[0]), "a connection that stands goes on");
     setrlimit(Resource::Nofile, limit).unwrap();
@@ -155,6 +140,60 @@ fn a_server_survives_the_want_of_descriptors() {
     assert!(clients.iter_mut().all(answers), "those that waited are served");
     assert!(answers(&mut connect(address)));
     assert_eq!(runtime.handle().stats().panics, 0);
+}
+
+fn who_waits_is_refused_when_descriptors_stay_short() {
+    let began = Instant::now();
+    let Shortage { runtime, address, mut clients, limit } = Shortage::begin();
+    // Those who came last wait; they have sent nothing, so their end is no reset.
+    for client in &mut clients[4..] {
+        assert_eq!(client.read(&mut [0]).unwrap(), 0, "it is told that it is not served");
+    }
+    assert!(began.elapsed() > Duration::from_secs(1), "the shortage has lasted: {:?}", began.elapsed());
+    assert!(answers(&mut clients[0]), "a connection that stands goes on");
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(answers(&mut connect(address)), "the listener goes on");
+    let stats = runtime.handle().stats();
+    assert!(stats.refused >= 2 && stats.accepted + stats.refused == 7, "{stats:?}");
+    assert_eq!(stats.panics, 0);
+}
+
+/// A server of one worker with more clients than descriptors. The first client is served, and an accept has failed.
+struct Shortage {
+    runtime: Runtime,
+    address: std::net::SocketAddr,
+    clients: Vec<StdStream>,
+    /// Ends it.
+    limit: Rlimit,
+}
+
+impl Shortage {
+    fn begin() -> Self {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let socket = listen_tcp("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        // They wait in the backlog before the limit falls; there are descriptors for two of them on the server's side.
+        let mut clients: Vec<_> = (0..6).map(|_| connect(address)).collect();
+        let limit = getrlimit(Resource::Nofile);
+        let few = open_descriptors() as u64 + 2;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(few), maximum: limit.maximum }).unwrap();
+        let serving = runtime.handle().spawn_on(0, move || async move {
+            let _listener = Listener::start(socket, |socket| {
+                Connection::open(socket, options(|_| {}), Echo).unwrap();
+                AfterAccept::Continue
+            })
+            .unwrap();
+            std::future::pending::<()>().await;
+        });
+        drop(serving.unwrap());
+        assert!(answers(&mut clients[0]));
+        let until = Instant::now() + PATIENCE;
+        while runtime.handle().stats().accept_failures == 0 {
+            assert!(Instant::now() < until, "no accept has failed");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Self { runtime, address, clients, limit }
+    }
 }
 
 struct Echo;

@@ -1,24 +1,19 @@
 //! The life of connections and listeners: opening, calling their protocol, ending.
 
-use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use corewire_driver::{Driver, Socket, Token};
 
-use super::{AcceptFn, Core, TimerAction};
+use super::{Core, TimerAction};
 use crate::conn::{
     Backlog, CloseReason, Conn, Connection, ConnectionOptions, Observed, ReadState, State, WaiterKey,
     WaitsFor, WriteState,
 };
-use crate::listen::AfterAccept;
 use crate::panic::guarded;
 use crate::protocol::Protocol;
 use crate::stats::Counters;
-
-/// How long a listener waits after it could not accept.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 impl Core {
     pub(crate) fn open(
@@ -289,56 +284,6 @@ impl Core {
     /// Bytes that the connection did not send, while its end is told.
     pub(crate) fn unsent_at_end(&self, token: Token) -> usize {
         self.ending.get().filter(|(ending, _)| *ending == token).map_or(0, |(_, unsent)| unsent)
-    }
-
-    pub(crate) fn listen(
-        &self,
-        socket: Socket,
-        accept: impl FnMut(Socket) -> AfterAccept + 'static,
-    ) -> io::Result<Token> {
-        let token = self.driver.borrow_mut().add_listener(socket)?;
-        let accept: AcceptFn = Rc::new(RefCell::new(accept));
-        self.listeners.borrow_mut().push((token, accept));
-        Ok(token)
-    }
-
-    pub(crate) fn close_listener(&self, token: Token) {
-        let closed = {
-            let mut listeners = self.listeners.borrow_mut();
-            let at = listeners.iter().position(|(other, _)| *other == token);
-            at.map(|at| listeners.swap_remove(at))
-        };
-        drop(self.driver.borrow_mut().close(token));
-        // Not while the list is held: the closure may own another listener.
-        drop(closed);
-    }
-
-    pub(crate) fn accepted(&self, listener: Token, socket: Socket) {
-        let accept = {
-            let listeners = self.listeners.borrow();
-            listeners.iter().find(|(token, _)| *token == listener).map(|(_, accept)| accept.clone())
-        };
-        let Some(accept) = accept else { return };
-        if self.refuses_connections() {
-            Counters::add(&self.counters.refused, 1);
-            return;
-        }
-        Counters::add(&self.counters.accepted, 1);
-        match guarded(|| accept.borrow_mut()(socket)) {
-            Ok(AfterAccept::Continue) => {}
-            Ok(AfterAccept::Pause) => self.driver.borrow_mut().pause_receive(listener),
-            Err(message) => self.note_panic(&message),
-        }
-    }
-
-    pub(crate) fn accept_failed(&self, listener: Token, error: &io::Error) {
-        Counters::add(&self.counters.accept_failures, 1);
-        tracing::warn!(
-            %error,
-            "a listener cannot accept and tries again in {ACCEPT_BACKOFF:?}; if descriptors are short, raise \
-             RLIMIT_NOFILE or lower the maximum number of connections"
-        );
-        self.add_timer(ACCEPT_BACKOFF, TimerAction::ResumeAccept(listener));
     }
 }
 

@@ -7,6 +7,7 @@ use super::{Core, TimerAction};
 use crate::conn::{CloseReason, PauseSet};
 use crate::memory::{Excess, Holder, MemoryKind, Pressure, Relief, relief};
 use crate::stats::Counters;
+use crate::warning::WarningLimit;
 
 /// The connections are looked through no more often, unless much was added since.
 const LOOK_INTERVAL_MS: u64 = 10;
@@ -19,7 +20,7 @@ pub(crate) struct MemoryWatch {
     looked_at: Cell<(u64, usize)>,
     /// A timer is set, so that a worker with nothing to do looks again.
     has_timer: Cell<bool>,
-    warned_at: Cell<Option<u64>>,
+    warnings: WarningLimit,
 }
 
 impl Default for MemoryWatch {
@@ -28,7 +29,7 @@ impl Default for MemoryWatch {
             pressure: Cell::new(Pressure::Low),
             looked_at: Cell::default(),
             has_timer: Cell::default(),
-            warned_at: Cell::default(),
+            warnings: WarningLimit::default(),
         }
     }
 }
@@ -120,18 +121,14 @@ impl Core {
         }
     }
 
-    /// At most once a second.
     fn warn_of_memory(&self, paused: usize, closed: usize) {
-        let (now, watch) = (self.now_ms(), &self.memory_watch);
-        if watch.warned_at.get().is_some_and(|at| now < at + 1000) {
-            return;
-        }
-        watch.warned_at.set(Some(now));
+        let Some(times) = self.memory_watch.warnings.note(1) else { return };
         tracing::warn!(
             held = self.memory.held(),
             limit = self.memory.limit(),
             paused,
             closed,
+            times,
             "the connections of this worker hold too much memory: those that hold most make room; if it is needed, \
              raise the memory limit"
         );

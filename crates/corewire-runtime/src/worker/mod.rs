@@ -1,5 +1,6 @@
 //! One worker: a thread, its loop, its driver and its connections.
 
+mod accepting;
 mod connections;
 mod lingering;
 mod memory;
@@ -28,7 +29,6 @@ use self::quota::Quota;
 use crate::blocking::BlockingPool;
 use crate::conn::{BufferPool, Conn, ConnTable};
 use crate::error::SpawnError;
-use crate::listen::AfterAccept;
 use crate::mailbox::Mailbox;
 use crate::memory::{Account, Budget, SharedBudget};
 use crate::stats::{Counters, PublishedCounters};
@@ -116,7 +116,7 @@ pub(crate) struct Core {
     /// What is held for peers.
     pub(crate) memory: Rc<Budget>,
     pub(crate) memory_watch: memory::MemoryWatch,
-    pub(crate) listeners: RefCell<Vec<(Token, AcceptFn)>>,
+    listeners: accepting::Listeners,
     pub(crate) dirty: RefCell<Vec<Token>>,
     /// What wants to be called before the next flush.
     before_flush: RefCell<Vec<fn()>>,
@@ -152,9 +152,6 @@ pub(crate) struct Core {
     epoch: Instant,
 }
 
-/// Takes a socket that a listener accepted.
-pub(crate) type AcceptFn = Rc<RefCell<dyn FnMut(Socket) -> AfterAccept>>;
-
 impl Core {
     /// Makes the calling thread a worker until the guard is dropped.
     pub(crate) fn install(
@@ -182,7 +179,7 @@ impl Core {
             pool: RefCell::new(BufferPool::new()),
             memory: Rc::new(Budget::new(memory)),
             memory_watch: memory::MemoryWatch::default(),
-            listeners: RefCell::default(),
+            listeners: accepting::Listeners::default(),
             dirty: RefCell::default(),
             before_flush: RefCell::default(),
             quota: Quota::new(),

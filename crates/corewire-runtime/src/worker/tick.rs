@@ -215,8 +215,7 @@ impl Core {
     /// Ends all tasks and connections; nothing of this worker is left but the memory that others hold on to.
     pub(crate) fn shutdown(self: &Rc<Self>) {
         let mut commands = Vec::new();
-        let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
-        self.guard(|| drop(listeners));
+        self.guard(|| self.listeners.clear());
         self.finish_sending();
         let until = corewire_driver::clock::now() + Self::SHUTDOWN_GRACE;
         let mut rounds = 0;

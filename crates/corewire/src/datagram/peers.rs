@@ -9,14 +9,14 @@ use std::rc::Rc;
 use bytes::Bytes;
 use corewire_driver::Socket;
 use corewire_runtime::udp::{Carried, Carrier, Datagram, Run, SendMeta, UdpError, UdpPort, UdpProtocol};
-use corewire_runtime::{CloseReason, SendError};
+use corewire_runtime::{CloseReason, SendError, WarningLimit};
 
 use super::{DatagramSetup, MakeSession, send_error};
 
 pub(super) fn serve(socket: Socket, setup: DatagramSetup, make: MakeSession) -> io::Result<UdpPort> {
     let udp = setup.settings.udp.clone();
     let peers = Rc::new(Peers::default());
-    UdpPort::open(socket, &udp, Server { setup, make, peers, last: None, refused: 0 })
+    UdpPort::open(socket, &udp, Server { setup, make, peers, last: None, refused: WarningLimit::default() })
 }
 
 struct Server {
@@ -25,7 +25,7 @@ struct Server {
     peers: Rc<Peers>,
     /// Datagrams come in runs from one peer.
     last: Option<(SocketAddr, Rc<Entry>)>,
-    refused: u64,
+    refused: WarningLimit,
 }
 
 #[derive(Default)]
@@ -89,10 +89,9 @@ impl Server {
     }
 
     #[cold]
-    fn refuse(&mut self, from: SocketAddr) -> Option<Rc<Entry>> {
-        self.refused += 1;
-        if self.refused.is_power_of_two() {
-            tracing::warn!(%from, refused = self.refused, "datagrams of new peers are dropped: too many sessions");
+    fn refuse(&self, from: SocketAddr) -> Option<Rc<Entry>> {
+        if let Some(refused) = self.refused.note(1) {
+            tracing::warn!(%from, refused, "datagrams of new peers are dropped: too many sessions");
         }
         None
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use corewire_proto::kcp::{SessionEvent, SessionId, Sessions, SessionsConfig, Transmit};
 use corewire_runtime::udp::{Carried, UdpPort};
-use corewire_runtime::{CloseReason, ConnectionOptions, Protocol};
+use corewire_runtime::{CloseReason, ConnectionOptions, Protocol, WarningLimit};
 
 use super::super::MakeSession;
 use super::link::{Link, Waiting};
@@ -48,7 +48,7 @@ pub(super) struct Node {
     /// When the socket's timer fires, in ms; `u64::MAX`: it is not set.
     timer_at: Cell<u64>,
     /// Datagrams that could not be opened.
-    unopened: Cell<u64>,
+    unopened: WarningLimit,
 }
 
 struct Entry {
@@ -77,7 +77,7 @@ impl Node {
             idle_timeout,
             is_client,
             timer_at: Cell::new(u64::MAX),
-            unopened: Cell::new(0),
+            unopened: WarningLimit::default(),
         }))
     }
 
@@ -146,9 +146,7 @@ impl Node {
     #[cold]
     fn note_unopened(&self, port: &UdpPort, from: SocketAddr, error: &corewire_proto::kcp::OpenError) {
         port.count_dropped(1);
-        let count = self.unopened.get() + 1;
-        self.unopened.set(count);
-        if count.is_power_of_two() {
+        if let Some(count) = self.unopened.note(1) {
             tracing::warn!(%from, count, %error, "datagrams were dropped that this key does not open");
         }
     }
