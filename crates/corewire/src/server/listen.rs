@@ -14,7 +14,7 @@ use corewire_runtime::{AfterAccept, Connection, Handle, Listener, Protocol, Spaw
 
 use super::error::ServerError;
 use super::handle::{ServerHandle, StatsSource};
-use super::registry::{Local, Permit, Shared};
+use super::registry::{Limits, Local, Permit, Shared};
 use super::settings::{Endpoints, Placement, Settings};
 use super::socket_file::{self, SocketFile};
 use crate::datagram::{self, DatagramKind, DatagramSettings, DatagramSetup};
@@ -45,7 +45,7 @@ pub(super) fn start<P: Protocol>(
     let listening = if placement == Placement::ReusePort { workers } else { 1 };
     let bound = bind(&endpoints, &settings, listening, workers)?;
     let shared = Arc::new(Shared::new(
-        settings.max_connections,
+        Limits { connections: settings.max_connections, per_address: settings.max_connections_per_address },
         settings.session_table,
         settings.connection.clone(),
         workers,
@@ -142,6 +142,13 @@ where
 {
     /// Serves the connection here, or hands it to the worker whose turn it is.
     fn place(self: &Arc<Self>, here: usize, socket: Socket) {
+        let peer = match self.shared.counts_addresses().then(|| socket.peer_addr()).transpose() {
+            Ok(peer) => peer.and_then(|address| address.as_socket()),
+            Err(error) => {
+                tracing::debug!(%error, "a connection was lost before it could be served");
+                return;
+            }
+        };
         let target = match self.placement {
             Placement::ReusePort => here,
             Placement::RoundRobin => {
@@ -153,9 +160,14 @@ where
             }
         };
         // Counted where it goes before it goes, so that the next one sees it.
-        let Some(permit) = self.shared.admit(target) else {
-            tracing::debug!(limit = self.shared.max_connections, "a connection over the limit was closed");
-            return;
+        let permit = match self.shared.admit(target, peer) {
+            Ok(permit) => permit,
+            Err(refusal) => {
+                if let Some(local) = Local::find(self.shared.key) {
+                    local.warn_of_refusal(refusal);
+                }
+                return;
+            }
         };
         if target == here {
             return self.open(permit, socket);
@@ -169,7 +181,8 @@ where
     /// What serves a new peer, unless there are too many or the server ends.
     fn datagram_session(&self, worker: usize) -> Option<Box<dyn Protocol>> {
         let local = Local::find(self.shared.key).filter(|local| !local.shutting_down.get())?;
-        let permit = self.shared.admit(worker)?;
+        // The addresses of datagrams may be forged: a limit on them would let one peer shut out another.
+        let permit = self.shared.admit(worker, None).ok()?;
         Some(Box::new((self.make)(local, permit)))
     }
 

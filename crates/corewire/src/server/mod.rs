@@ -1,5 +1,6 @@
 //! Servers from a URI or a port.
 
+mod addresses;
 mod directory;
 mod error;
 mod handle;
@@ -46,6 +47,7 @@ use crate::kcp::Key;
 /// | codec | none: each piece that arrives is a frame |
 /// | workers | one for each processor |
 /// | sessions at most | 1,000,000; a connection above that is closed at once and counted |
+/// | connections of a peer address at most | no limit but that of sessions |
 /// | idle timeout | 20 minutes; of UDP sessions 2 minutes |
 /// | UDP and KCP sessions at most | 65,536; of a flood of new UDP peers the newest replace one another |
 /// | high / low water of a session's send queue | 256 KiB / 64 KiB |
@@ -244,6 +246,15 @@ impl<C, H> NetServer<C, H> {
     /// Sessions at the most; default 1,000,000.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections;
+        self
+    }
+
+    /// Connections at the most from one IPv4 address, or from one IPv6 prefix of 64 bits; one above that is closed at once
+    /// and counted ([`ServerStats::refused_by_address`]). `None`: no limit. Default `None`, as many clients may share an
+    /// address, behind a proxy or a translator. Counts TCP connections; UDP and KCP sessions, whose addresses may be
+    /// forged, have [`max_datagram_sessions`](Self::max_datagram_sessions), and Unix-domain sockets have no address.
+    pub fn max_connections_per_address(mut self, connections: Option<usize>) -> Self {
+        self.settings.max_connections_per_address = connections;
         self
     }
 

@@ -2,15 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use corewire_runtime::udp::UdpPort;
-use corewire_runtime::{CloseReason, ConnectionOptions, Listener};
+use corewire_runtime::{CloseReason, ConnectionOptions, Listener, WarningLimit};
 use slab::Slab;
 
+use super::addresses::{Addresses, PeerAddress};
 use super::directory::{Directory, Location};
 use crate::frame::Frame;
 use crate::handler::Handler;
@@ -21,7 +23,7 @@ use crate::session::Session;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) key: u64,
-    pub(super) max_connections: usize,
+    limits: Limits,
     pub(super) session_table: bool,
     pub(super) options: ConnectionOptions,
     next_id: AtomicU64,
@@ -29,6 +31,8 @@ pub(super) struct Shared {
     peak: AtomicUsize,
     pub(super) opened: AtomicU64,
     pub(super) refused: AtomicU64,
+    pub(super) refused_by_address: AtomicU64,
+    addresses: Addresses,
     /// Sessions that closed without having sent all that was queued, and the bytes left.
     cut: AtomicUsize,
     cut_bytes: AtomicUsize,
@@ -40,9 +44,25 @@ pub(super) struct Shared {
     none_left: Condvar,
 }
 
+/// The most connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) connections: usize,
+    pub(super) per_address: Option<usize>,
+}
+
+/// Why a connection is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The server has as many as it may.
+    Connections { limit: usize },
+    /// The peer has as many as it may.
+    Address { limit: usize },
+}
+
 impl Shared {
     pub(super) fn new(
-        max_connections: usize,
+        limits: Limits,
         session_table: bool,
         options: ConnectionOptions,
         workers: usize,
@@ -50,7 +70,7 @@ impl Shared {
         static KEYS: AtomicU64 = AtomicU64::new(1);
         Self {
             key: KEYS.fetch_add(1, Ordering::Relaxed),
-            max_connections,
+            limits,
             session_table,
             options,
             next_id: AtomicU64::new(1),
@@ -58,6 +78,8 @@ impl Shared {
             peak: AtomicUsize::new(0),
             opened: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            refused_by_address: AtomicU64::new(0),
+            addresses: Addresses::default(),
             cut: AtomicUsize::new(0),
             cut_bytes: AtomicUsize::new(0),
             directory: Directory::default(),
@@ -76,19 +98,37 @@ impl Shared {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// A permit for a session, if there is one left; it numbers the session.
-    pub(super) fn admit(self: &Arc<Self>, worker: usize) -> Option<Permit> {
+    /// Whether the address of a peer has to be asked for.
+    pub(super) const fn counts_addresses(&self) -> bool {
+        self.limits.per_address.is_some()
+    }
+
+    /// A permit for a session, if there is one left; it numbers the session. Without a peer its address is not counted.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        worker: usize,
+        peer: Option<SocketAddr>,
+    ) -> Result<Permit, Refusal> {
+        let limit = self.limits.connections;
         let before = self.live.fetch_add(1, Ordering::AcqRel);
-        if before >= self.max_connections {
+        if before >= limit {
             self.release();
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
+            return Err(Refusal::Connections { limit });
+        }
+        let counted = self.limits.per_address.zip(peer.map(PeerAddress::of));
+        if let Some((limit, address)) = counted
+            && !self.addresses.admit(address, limit)
+        {
+            self.release();
+            self.refused_by_address.fetch_add(1, Ordering::Relaxed);
+            return Err(Refusal::Address { limit });
         }
         self.peak.fetch_max(before + 1, Ordering::Relaxed);
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.by_worker[worker].fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        Some(Permit { shared: self.clone(), worker, id })
+        Ok(Permit { shared: self.clone(), worker, address: counted.map(|(_, address)| address), id })
     }
 
     fn release(&self) {
@@ -132,12 +172,17 @@ impl Shared {
 pub(super) struct Permit {
     shared: Arc<Shared>,
     worker: usize,
+    /// The peer, if its connections are limited.
+    address: Option<PeerAddress>,
     pub(super) id: u64,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.shared.by_worker[self.worker].fetch_sub(1, Ordering::Relaxed);
+        if let Some(address) = self.address {
+            self.shared.addresses.release(address);
+        }
         self.shared.release();
     }
 }
@@ -150,6 +195,7 @@ pub(super) struct Local {
     pub(super) options: Rc<ConnectionOptions>,
     pub(super) listeners: RefCell<Vec<Listener>>,
     pub(super) ports: RefCell<Vec<UdpPort>>,
+    refusals: WarningLimit,
     /// Takes no more sessions: those that another worker accepted and handed over just now.
     pub(super) shutting_down: Cell<bool>,
     sessions: RefCell<Slab<Session>>,
@@ -168,6 +214,7 @@ impl Local {
             worker,
             listeners: RefCell::default(),
             ports: RefCell::default(),
+            refusals: WarningLimit::default(),
             shutting_down: Cell::default(),
             sessions: RefCell::default(),
         });
@@ -187,6 +234,25 @@ impl Local {
     /// The current worker's part of a server, as long as the server lives.
     pub(super) fn find(key: u64) -> Option<Rc<Self>> {
         SERVERS.with_borrow(|servers| servers.get(&key).cloned())
+    }
+
+    #[cold]
+    pub(super) fn warn_of_refusal(&self, refusal: Refusal) {
+        let Some(refused) = self.refusals.note(1) else { return };
+        match refusal {
+            Refusal::Connections { limit } => tracing::warn!(
+                refused,
+                limit,
+                "connections are closed as they come: the server has as many as it may; if it is to serve more, raise \
+                 max_connections"
+            ),
+            Refusal::Address { limit } => tracing::warn!(
+                refused,
+                limit,
+                "connections are closed as they come: their address has as many as it may; if many clients share it, \
+                 raise max_connections_per_address"
+            ),
+        }
     }
 
     /// Lists a session; the slot takes it off again.

@@ -78,6 +78,7 @@ pub(super) struct Settings {
     pub(super) session_table: bool,
     pub(super) sessions: Sessions,
     pub(super) max_connections: usize,
+    pub(super) max_connections_per_address: Option<usize>,
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
     pub(super) datagram: DatagramSettings,
@@ -104,6 +105,7 @@ impl Settings {
             session_table: true,
             sessions: Sessions::default(),
             max_connections: 1_000_000,
+            max_connections_per_address: None,
             connection,
             stream: StreamOptions::default(),
             datagram: DatagramSettings::default(),
@@ -118,6 +120,9 @@ impl Settings {
     pub(super) fn check(&self) -> Result<(), SettingError> {
         self.connection.check()?;
         SettingError::if_zero("the most connections", self.max_connections)?;
+        if let Some(connections) = self.max_connections_per_address {
+            SettingError::if_zero("the most connections of an address", connections)?;
+        }
         SettingError::if_zero("the most UDP and KCP sessions", self.datagram.sessions_max)?;
         if let Some(timeout) = self.datagram.idle_timeout {
             SettingError::if_zero("the idle timeout of UDP sessions", timeout)?;

@@ -21,6 +21,8 @@ pub struct ServerStats {
     pub opened: u64,
     /// Connections closed at once because there were too many.
     pub refused: u64,
+    /// Connections closed at once because their peer address had too many.
+    pub refused_by_address: u64,
     /// What its workers have done.
     pub workers: WorkerStats,
 }
@@ -33,6 +35,7 @@ impl ServerStats {
             peak_sessions: shared.peak(),
             opened: shared.opened.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
+            refused_by_address: shared.refused_by_address.load(Ordering::Relaxed),
             workers,
         }
     }
@@ -47,7 +50,7 @@ impl ServerStats {
             self.sessions,
             self.peak_sessions,
             rate(self.opened, before.opened),
-            self.refused,
+            self.refused + self.refused_by_address,
             rate(now.receives, then.receives),
             rate(now.received_bytes, then.received_bytes),
             rate(now.sends, then.sends),

@@ -316,6 +316,42 @@ fn a_connection_over_the_limit_is_closed_at_once_and_a_place_becomes_free() {
     assert_echoes(second);
 }
 
+/// The whole of 127.0.0.0/8 is this machine, on Linux.
+#[cfg(target_os = "linux")]
+fn connect_from(source: [u8; 4], server: &ServerHandle) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from((source, 0)).into()).unwrap();
+    socket.connect(&address_of(server).into()).unwrap();
+    patient(socket.into())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_address_with_too_many_connections_is_refused_and_others_are_served() {
+    for placement in [Placement::ReusePort, Placement::RoundRobin] {
+        let server = NetServer::bind("tcp://127.0.0.1:0").workers(2).placement(placement);
+        let (server, events) = watched(server.max_connections_per_address(Some(2)));
+        let (greedy, other) = ([127, 0, 0, 2], [127, 0, 0, 3]);
+        let first = connect_from(greedy, &server);
+        let second = connect_from(greedy, &server);
+        events.take(2);
+        assert_eq!(read_to_end(&mut connect_from(greedy, &server)), b"");
+        let stats = server.stats();
+        assert_eq!((stats.sessions, stats.opened, stats.refused, stats.refused_by_address), (2, 2, 0, 1));
+        assert_echoes(connect_from(other, &server));
+        let (Event::Open(..), Event::Close(..)) = (events.next(), events.next()) else {
+            panic!("the session of the other address comes and goes")
+        };
+        drop(first);
+        assert!(matches!(events.next(), Event::Close(..)));
+        // The permit goes with the handler, a moment after its last event.
+        wait_until(|| server.stats().sessions == 1);
+        assert_echoes(connect_from(greedy, &server));
+        assert_echoes(second);
+        assert_eq!(server.stats().refused_by_address, 1);
+    }
+}
+
 /// Sends pieces until the queue is full, says how many were taken, and more once there is room.
 struct Flood {
     events: Sender<FloodEvent>,

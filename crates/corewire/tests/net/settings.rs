@@ -40,6 +40,10 @@ fn a_server_says_which_setting_cannot_work() {
             "the most connections is 0: it must be more than 0",
         ),
         (
+            refused_by_server(|server| server.max_connections_per_address(Some(0))),
+            "the most connections of an address is 0: it must be more than 0",
+        ),
+        (
             refused_by_server(|server| server.max_datagram_sessions(0)),
             "the most UDP and KCP sessions is 0: it must be more than 0",
         ),
