@@ -103,21 +103,22 @@ impl Conn {
     }
 }
 
-/// Connections by the index of their token.
+/// Connections by the index of their token. Each has memory of its own: a table that grows moves none of them, and what it
+/// has in reserve is a pointer for each, not a connection.
 #[derive(Default)]
 pub(crate) struct ConnTable {
-    slots: Vec<Option<Conn>>,
+    slots: Vec<Option<Box<Conn>>>,
     len: usize,
 }
 
 impl ConnTable {
     #[inline]
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Conn> {
-        self.slots.get_mut(token.index())?.as_mut().filter(|conn| conn.token == token)
+        self.slots.get_mut(token.index())?.as_deref_mut().filter(|conn| conn.token == token)
     }
 
     pub(crate) fn get(&self, token: Token) -> Option<&Conn> {
-        self.slots.get(token.index())?.as_ref().filter(|conn| conn.token == token)
+        self.slots.get(token.index())?.as_deref().filter(|conn| conn.token == token)
     }
 
     pub(crate) fn insert(&mut self, conn: Conn) {
@@ -126,11 +127,11 @@ impl ConnTable {
             self.slots.resize_with(index + 1, || None);
         }
         debug_assert!(self.slots[index].is_none(), "the driver gave out a token that is in use");
-        self.slots[index] = Some(conn);
+        self.slots[index] = Some(Box::new(conn));
         self.len += 1;
     }
 
-    pub(crate) fn remove(&mut self, token: Token) -> Option<Conn> {
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Conn>> {
         self.get(token)?;
         self.len -= 1;
         self.slots[token.index()].take()
@@ -141,7 +142,7 @@ impl ConnTable {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Conn> {
-        self.slots.iter().flatten()
+        self.slots.iter().flatten().map(|conn| &**conn)
     }
 
     pub(crate) fn tokens(&self) -> Vec<Token> {
