@@ -43,12 +43,12 @@ impl Listener {
 
     /// Accepts nothing until [`resume`](Self::resume); connections wait in the backlog.
     pub fn pause(&self) {
-        self.core.driver.borrow_mut().pause_receive(self.token);
+        self.core.pause_listener(self.token);
     }
 
     /// Accepts again.
     pub fn resume(&self) {
-        self.core.driver.borrow_mut().resume_receive(self.token);
+        self.core.resume_listener(self.token);
     }
 
     /// Looks at the socket, for its address.

@@ -1,17 +1,24 @@
 //! Listeners: what they accept, and what happens while they cannot.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use corewire_driver::{Socket, Token};
 
-use super::{Core, TimerAction};
+use super::{Core, Meter, TimerAction};
 use crate::listen::AfterAccept;
 use crate::panic::guarded;
 use crate::stats::Counters;
 use crate::warning::WarningLimit;
+
+/// Accepted connections that are opened in a tick, at the most, after what has arrived for others.
+pub(super) const OPENED_IN_TICK_MAX: usize = 64;
+
+/// Accepted connections that wait to be opened at which their listener accepts no more; others are in the backlog.
+const ACCEPTED_MAX: usize = 4 * OPENED_IN_TICK_MAX;
 
 /// How long a listener waits after it could not accept.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -29,6 +36,8 @@ type AcceptFn = Rc<RefCell<dyn FnMut(Socket) -> AfterAccept>>;
 #[derive(Default)]
 pub(crate) struct Listeners {
     entries: RefCell<Vec<Entry>>,
+    /// Accepted and not opened yet, each with its listener.
+    accepted: RefCell<VecDeque<(Token, Socket)>>,
     failures: WarningLimit,
     refusals: WarningLimit,
 }
@@ -36,13 +45,29 @@ pub(crate) struct Listeners {
 struct Entry {
     token: Token,
     accept: AcceptFn,
+    intake: Intake,
     /// Since when there were no descriptors to accept with, in the worker's milliseconds.
     short_since: Option<u64>,
 }
 
+/// Whether a listener accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Intake {
+    On,
+    /// Until those that it has accepted are opened.
+    Throttled,
+    /// Until its owner resumes it.
+    Paused,
+}
+
 impl Listeners {
-    /// Drops all; their sockets are the driver's.
+    pub(super) fn has_accepted(&self) -> bool {
+        !self.accepted.borrow().is_empty()
+    }
+
+    /// Drops all, and what they have accepted; their own sockets are the driver's.
     pub(super) fn clear(&self) {
+        drop(self.accepted.take());
         let entries = self.entries.take();
         // Not while the list is held: a closure may own another listener.
         drop(entries);
@@ -57,7 +82,12 @@ impl Core {
     ) -> io::Result<Token> {
         let token = self.driver.borrow_mut().add_listener(socket)?;
         let accept: AcceptFn = Rc::new(RefCell::new(accept));
-        self.listeners.entries.borrow_mut().push(Entry { token, accept, short_since: None });
+        self.listeners.entries.borrow_mut().push(Entry {
+            token,
+            accept,
+            intake: Intake::On,
+            short_since: None,
+        });
         Ok(token)
     }
 
@@ -72,20 +102,73 @@ impl Core {
         drop(closed);
     }
 
+    pub(crate) fn pause_listener(&self, token: Token) {
+        self.with_listener(token, |entry| entry.intake = Intake::Paused);
+        self.driver.borrow_mut().pause_receive(token);
+    }
+
+    pub(crate) fn resume_listener(&self, token: Token) {
+        self.with_listener(token, |entry| entry.intake = Intake::On);
+        self.driver.borrow_mut().resume_receive(token);
+    }
+
+    /// The connection waits until what has arrived for others in this tick is served.
     pub(super) fn accepted(&self, listener: Token, socket: Socket) {
-        let accept = self.with_listener(listener, |entry| {
-            entry.short_since = None;
-            entry.accept.clone()
-        });
-        let Some(accept) = accept else { return };
         if self.refuses_connections() {
             return self.note_refused(1, "the memory limit is near");
         }
+        let is_full = self.listeners.accepted.borrow().len() + 1 >= ACCEPTED_MAX;
+        let is_throttled = self.with_listener(listener, |entry| {
+            entry.short_since = None;
+            let is_throttled = is_full && entry.intake == Intake::On;
+            if is_throttled {
+                entry.intake = Intake::Throttled;
+            }
+            is_throttled
+        });
+        let Some(is_throttled) = is_throttled else { return };
+        self.listeners.accepted.borrow_mut().push_back((listener, socket));
+        if is_throttled {
+            self.driver.borrow_mut().pause_receive(listener);
+        }
+    }
+
+    /// Gives accepted connections to those who listen, while the budget lasts.
+    pub(super) fn open_accepted(&self) {
+        if !self.listeners.has_accepted() {
+            return;
+        }
+        let mut meter = Meter::new();
+        for _ in 0..OPENED_IN_TICK_MAX {
+            let next = self.listeners.accepted.borrow_mut().pop_front();
+            let Some((listener, socket)) = next else { break };
+            self.open_one(listener, socket);
+            if meter.is_used(0) {
+                break;
+            }
+        }
+        if !self.listeners.has_accepted() {
+            self.end_throttle();
+        }
+    }
+
+    fn open_one(&self, listener: Token, socket: Socket) {
+        let Some(accept) = self.with_listener(listener, |entry| entry.accept.clone()) else { return };
         Counters::add(&self.counters.accepted, 1);
         match guarded(|| accept.borrow_mut()(socket)) {
             Ok(AfterAccept::Continue) => {}
-            Ok(AfterAccept::Pause) => self.driver.borrow_mut().pause_receive(listener),
+            Ok(AfterAccept::Pause) => self.pause_listener(listener),
             Err(message) => self.note_panic(&message),
+        }
+    }
+
+    fn end_throttle(&self) {
+        let mut driver = self.driver.borrow_mut();
+        for entry in self.listeners.entries.borrow_mut().iter_mut() {
+            if entry.intake == Intake::Throttled {
+                entry.intake = Intake::On;
+                driver.resume_receive(entry.token);
+            }
         }
     }
 

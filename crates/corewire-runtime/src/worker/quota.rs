@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use corewire_driver::{Token, clock};
 
-/// How long each kind of work (events, tasks, timers, deferred input) may go on in one tick.
+/// How long each kind of work (events, accepted connections, tasks, timers, deferred input) may go on in one tick.
 pub(crate) const PHASE_BUDGET: Duration = Duration::from_micros(250);
 
 /// Units that a connection may use when it is served as its bytes arrive, before those that arrived behind it. One that

@@ -291,3 +291,37 @@ fn a_worker_that_has_stopped_is_given_no_tasks() {
         assert_eq!(task.join(), Ok(round));
     }
 }
+
+#[test]
+fn connections_that_come_at_once_are_opened_over_several_ticks() {
+    use crate::{AfterAccept, Listener};
+    use corewire_driver::net::{ListenOptions, listen_tcp};
+
+    const CONNECTIONS: usize = 400;
+    block_on(async {
+        let socket = listen_tcp("127.0.0.1:0".parse().expect("an address"), &ListenOptions::default());
+        let socket = socket.expect("a listener");
+        let address = socket.local_addr().expect("an address").as_socket().expect("an internet address");
+        // More than wait in the worker: the listener is held back and goes on.
+        let peers: Vec<_> =
+            (0..CONNECTIONS).map(|_| TcpStream::connect(address).expect("room in the backlog")).collect();
+        let ticks = Rc::new(RefCell::new(Vec::new()));
+        let _listener = Listener::start(socket, {
+            let ticks = ticks.clone();
+            move |_socket| {
+                ticks.borrow_mut().push(current().counters.ticks.get());
+                AfterAccept::Continue
+            }
+        })
+        .expect("a listener");
+        while ticks.borrow().len() < CONNECTIONS {
+            yield_now().await;
+        }
+        let ticks = ticks.borrow();
+        for of_tick in ticks.chunk_by(|one, next| one == next) {
+            assert!(of_tick.len() <= accepting::OPENED_IN_TICK_MAX, "{} in one tick", of_tick.len());
+        }
+        drop(peers);
+    })
+    .expect("a worker");
+}

@@ -45,6 +45,7 @@ impl Core {
         self.read_clock();
         Counters::add(&self.counters.ticks, 1);
         self.take_events();
+        self.open_accepted();
         self.drain_mailbox(commands);
         self.wake_woken();
         if self.aborted.get() > 0 {
@@ -86,6 +87,7 @@ impl Core {
             || !self.dirty.borrow().is_empty()
             || !self.before_flush.borrow().is_empty()
             || !self.closed.borrow().is_empty()
+            || self.listeners.has_accepted()
             || !self.drained.borrow().is_empty()
             || self.udp.has_work()
             || self.driver.borrow().has_pending();
