@@ -297,10 +297,11 @@ impl Connection {
         self.carried.as_ref().is_some_and(|carried| carried.is_datagram())
     }
 
-    /// A number that changes from tick to tick: what happens under the same one happens before any task runs.
+    /// A number that changes whenever tasks run, perhaps more than once a tick: between two things that happen under the
+    /// same one no task runs.
     #[inline]
-    pub fn tick(&self) -> u64 {
-        self.core.counters.ticks.get()
+    pub fn task_round(&self) -> u64 {
+        self.core.task_round.get()
     }
 
     /// Milliseconds of this worker's clock, which is read once a tick.

@@ -147,6 +147,8 @@ pub(crate) struct Core {
     pub(crate) aborted: Cell<usize>,
     pub(crate) udp: UdpPart,
     pub(crate) counters: Counters,
+    /// See [`Connection::task_round`](crate::Connection::task_round).
+    pub(crate) task_round: Cell<u64>,
     pub(crate) stop: Cell<bool>,
     now_ms: Cell<u64>,
     epoch: Instant,
@@ -198,6 +200,7 @@ impl Core {
             aborted: Cell::new(0),
             udp: UdpPart::default(),
             counters: Counters::default(),
+            task_round: Cell::new(0),
             stop: Cell::new(false),
             now_ms: Cell::new(0),
             epoch: corewire_driver::clock::now(),

@@ -166,15 +166,22 @@ impl Core {
     fn run_ready(&self) {
         let count = self.ready.borrow().len();
         let mut meter = Meter::new();
+        self.begin_task_round();
         for _ in 0..count {
-            let Some(runnable) = ({ self.ready.borrow_mut().pop_front() }) else { return };
+            let Some(runnable) = ({ self.ready.borrow_mut().pop_front() }) else { break };
             self.guard(|| {
                 runnable.run();
             });
             if meter.is_used(0) {
-                return;
+                break;
             }
         }
+        // What is deferred is served behind the tasks: it must wake again those that have just run.
+        self.begin_task_round();
+    }
+
+    fn begin_task_round(&self) {
+        self.task_round.set(self.task_round.get() + 1);
     }
 
     fn fire_timers(self: &Rc<Self>) {

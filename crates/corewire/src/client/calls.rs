@@ -180,14 +180,14 @@ impl Calls {
 
     /// A frame arrived: ends the call whose reply it is. `false`: it is no reply.
     #[inline]
-    pub(super) fn complete(&mut self, head: &FrameHead, tick: u64, payload: impl FnOnce() -> Bytes) -> bool {
+    pub(super) fn complete(&mut self, head: &FrameHead, round: u64, payload: impl FnOnce() -> Bytes) -> bool {
         match self.table.complete(head) {
             Matched::Call(slot) => {
                 let result = match head.kind {
                     FrameKind::ErrorReply => Err(CallError::Remote(payload())),
                     _ => Ok(payload()),
                 };
-                self.finish(slot, result, Some(tick));
+                self.finish(slot, result, Some(round));
                 self.wake_next();
                 true
             }
@@ -200,7 +200,7 @@ impl Calls {
     }
 
     #[inline]
-    fn finish(&mut self, slot: usize, result: Result<Bytes, CallError>, tick: Option<u64>) {
+    fn finish(&mut self, slot: usize, result: Result<Bytes, CallError>, round: Option<u64>) {
         let Some(call) = self.slots.get_mut(slot) else { return };
         call.key = None;
         let waker = match call.state {
@@ -209,7 +209,7 @@ impl Calls {
             State::Done(_) => return,
         };
         call.state = State::Done(result);
-        self.wakers.wake(waker, tick);
+        self.wakers.wake(waker, round);
         self.wakers.release(waker);
     }
 

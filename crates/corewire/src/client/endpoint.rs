@@ -54,8 +54,8 @@ impl<C: Codec> Handler for Endpoint<C> {
         if let Progress::Established { has_received } = &mut self.state {
             *has_received = true;
         }
-        let tick = session.connection().tick();
-        let is_reply = self.client.calls.borrow_mut().complete(&frame.head(), tick, || frame.to_bytes());
+        let round = session.connection().task_round();
+        let is_reply = self.client.calls.borrow_mut().complete(&frame.head(), round, || frame.to_bytes());
         if is_reply {
             return;
         }

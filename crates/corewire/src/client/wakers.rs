@@ -5,7 +5,7 @@ use std::task::Waker;
 use slab::Slab;
 
 /// A task that has many calls in flight gives the same waker to each: it is kept once, and woken once for all replies
-/// of a tick. Cloning and waking are atomic operations; a reply does none of them in the common case.
+/// of a round of tasks. Cloning and waking are atomic operations; a reply does none of them in the common case.
 #[derive(Debug, Default)]
 pub(super) struct Wakers {
     kept: Slab<Kept>,
@@ -17,7 +17,7 @@ pub(super) struct Wakers {
 struct Kept {
     waker: Waker,
     calls: usize,
-    /// The tick in which it was woken last. Tasks run after all replies of a tick, so waking it again in the same tick
+    /// The round in which it was woken last. No task runs within a round, so waking it again in the same one
     /// would tell it nothing.
     woken_in: Option<u64>,
 }
@@ -47,12 +47,12 @@ impl Wakers {
         self.kept[key].waker.will_wake(waker)
     }
 
-    /// Wakes; once a tick, if one is given.
+    /// Wakes; once a round of tasks, if one is given.
     #[inline]
-    pub(super) fn wake(&mut self, key: usize, tick: Option<u64>) {
+    pub(super) fn wake(&mut self, key: usize, round: Option<u64>) {
         let kept = &mut self.kept[key];
-        if tick.is_none() || kept.woken_in != tick {
-            kept.woken_in = tick;
+        if round.is_none() || kept.woken_in != round {
+            kept.woken_in = round;
             kept.waker.wake_by_ref();
         }
     }
@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_one_task_share_its_waker_and_wake_it_once_a_tick() {
+    fn calls_of_one_task_share_its_waker_and_wake_it_once_a_round() {
         let count = Arc::new(Counting::default());
         let (waker, mut wakers) = (Waker::from(count.clone()), Wakers::default());
         let keys: Vec<_> = (0..10).map(|_| wakers.keep(&waker)).collect();
         assert_eq!(wakers.kept.len(), 1);
-        for tick in 0..3 {
+        for round in 0..3 {
             for key in &keys {
-                wakers.wake(*key, Some(tick));
+                wakers.wake(*key, Some(round));
             }
         }
         assert_eq!(count.0.load(Ordering::Relaxed), 3);

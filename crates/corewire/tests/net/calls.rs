@@ -53,6 +53,32 @@ fn replies_find_their_calls_by_number_in_any_order() {
     assert_eq!(replies, ["1", "2", "3"]);
 }
 
+/// Replies of which some use up the connection's quota are served behind the tasks of a tick: who has just run is woken
+/// once more.
+#[test]
+fn large_replies_that_come_together_all_reach_the_one_task_that_waits_for_them() {
+    let server = standard_echo();
+    let uri = server.uri().to_owned();
+    block_on(async move {
+        let client = client_of(&uri).connect().await.unwrap();
+        let payload = vec![7; 40_000];
+        for _ in 0..50 {
+            let mut calls: Vec<_> = (0..3).map(|_| Some(client.request(&payload))).collect();
+            std::future::poll_fn(|context| {
+                for call in &mut calls {
+                    if let Some(Poll::Ready(reply)) = call.as_mut().map(|call| Pin::new(call).poll(context)) {
+                        assert_eq!(reply.unwrap(), payload);
+                        *call = None;
+                    }
+                }
+                if calls.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+    })
+    .unwrap();
+}
+
 fn in_order() -> LengthFieldCodec {
     LengthFieldCodec::newlife(0, 2).unwrap()
 }
