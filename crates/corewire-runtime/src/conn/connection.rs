@@ -297,6 +297,11 @@ impl Connection {
         self.carried.as_ref().is_some_and(|carried| carried.is_datagram())
     }
 
+    /// The number of the worker's tick: how often its loop has turned.
+    pub fn tick(&self) -> u64 {
+        self.core.counters.ticks.get()
+    }
+
     /// A number that changes whenever tasks run, perhaps more than once a tick: between two things that happen under the
     /// same one no task runs.
     #[inline]
