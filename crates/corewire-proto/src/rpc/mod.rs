@@ -62,7 +62,7 @@
 //!             machine.abort(error, out); // then send `out` and close
 //!             while let Some(_lost) = machine.next_lost() {}
 //!         }
-//!         received
+//!         received.map(drop) // bytes come back only from one that says `Advance::GiveBack`
 //!     }
 //! }
 //! # let mut server = Server { machine: Connection::server(Default::default()), inbox: Reassembly::new(), out: Vec::new() };
