@@ -306,11 +306,13 @@ fn an_endpoint_that_keeps_failing_is_taken_out_for_a_time_and_tried_again() {
         })
     });
     let sick = RpcServer::bind("tcp://127.0.0.1:0").service(sick).workers(1).start().unwrap();
-    let _sick = put(&registry, "sick", sick.local_addrs()[0]);
     let _well = server(&registry, "well");
     let mut config = OutlierConfig::default();
     (config.consecutive_failures, config.ejection_base) = (3, Duration::from_secs(2));
     let channel = build(in_turn(&registry).outliers(config));
+    // First the one that works: alone, the other would be used however often it fails.
+    eventually_answers(&channel, &["well"]);
+    let _sick = put(&registry, "sick", sick.local_addrs()[0]);
     eventually("both are connected to", || name(&channel).is_err());
     let failed = (0..40).filter(|_| name(&channel).is_err()).count();
     assert!(failed <= 3, "{failed} of 40 calls failed");
@@ -326,9 +328,10 @@ fn a_call_that_failed_is_made_again_elsewhere_if_it_may_be() {
         std::future::ready(Err::<Bytes, _>(Status::new(Code::UNAVAILABLE, "overloaded")))
     });
     let sick = RpcServer::bind("tcp://127.0.0.1:0").service(sick).workers(1).start().unwrap();
-    let _sick = put(&registry, "sick", sick.local_addrs()[0]);
     let _well = server(&registry, "well");
     let channel = build(in_turn(&registry).no_outliers());
+    eventually_answers(&channel, &["well"]);
+    let _sick = put(&registry, "sick", sick.local_addrs()[0]);
     eventually("both are connected to", || name(&channel).is_err());
     for _ in 0..20 {
         assert_eq!(wait(channel.unary("Who/name", "").idempotent()).unwrap(), "well");
