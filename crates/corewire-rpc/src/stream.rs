@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use corewire_proto::rpc::Code;
+use corewire_runtime::poll_with_quota;
 use futures_core::Stream;
 
 use crate::current::Current;
@@ -65,7 +66,7 @@ impl<T: Message> Streaming<T> {
         }
         let next = match self.peeked.take() {
             Some(peeked) => peeked,
-            None => ready!(self.poll_payload(context)),
+            None => ready!(poll_with_quota(context, |context| self.poll_payload(context))),
         };
         self.is_done = !matches!(next, Some(Ok(_)));
         Poll::Ready(next.map(|next| next.and_then(T::decode)))

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 
+use crate::task_quota::poll_with_quota;
 use crate::timer_wheel::TimerKey;
 use crate::worker::{Core, TimerAction};
 
@@ -76,7 +77,7 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if corewire_driver::clock::now() >= self.deadline {
             self.disarm();
-            return Poll::Ready(());
+            return poll_with_quota(context, |_| Poll::Ready(()));
         }
         if self.timer.as_ref().is_none_or(|armed| !armed.waker.will_wake(context.waker())) {
             self.disarm();

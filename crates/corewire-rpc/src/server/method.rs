@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 
 use bytes::Bytes;
+use corewire_runtime::with_task_quota;
 
 use super::context::{Context, MethodName};
 use super::serve::{self, Call};
@@ -158,7 +159,7 @@ where
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let started = (self.start)(Incoming { payload, context, slot_index: call.slot_index });
             future.set(Some(started));
-            let polled = poll(&mut future, &mut task::Context::from_waker(Waker::noop()));
+            let polled = with_task_quota(|| poll(&mut future, &mut task::Context::from_waker(Waker::noop())));
             if polled.is_ready() {
                 future.set(None);
             }

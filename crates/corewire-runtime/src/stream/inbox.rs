@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::conn::{CloseReason, Connection};
 use crate::memory::{Charge, MemoryKind, RECEIVE_BLOCK};
 use crate::protocol::Protocol;
+use crate::task_quota::poll_with_quota;
 
 /// Bytes that wait to be read at which the peer is held back.
 const HIGH_WATER: usize = 256 * 1024;
@@ -112,14 +113,25 @@ impl Inbox {
         connection: &Connection,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Bytes>>> {
-        let mut state = self.state.borrow_mut();
-        let Some(piece) = state.pop() else { return state.poll_end(context).map_ok(|()| None) };
-        state.taken(piece.bytes.len(), connection);
-        Poll::Ready(Ok(Some(piece.bytes)))
+        poll_with_quota(context, |context| {
+            let mut state = self.state.borrow_mut();
+            let Some(piece) = state.pop() else { return state.poll_end(context).map_ok(|()| None) };
+            state.taken(piece.bytes.len(), connection);
+            Poll::Ready(Ok(Some(piece.bytes)))
+        })
     }
 
     /// Copies what fits.
     pub(super) fn poll_read(
+        &self,
+        connection: &Connection,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        poll_with_quota(context, |context| self.poll_copy(connection, context, buffer))
+    }
+
+    fn poll_copy(
         &self,
         connection: &Connection,
         context: &mut Context<'_>,

@@ -14,6 +14,7 @@ use corewire_driver::net::{ListenOptions, StreamOptions, listen_tcp, listen_unix
 
 use super::{TcpStream, UnixStream};
 use crate::listen::{AfterAccept, Listener};
+use crate::task_quota::poll_with_quota;
 
 /// Accepted connections that wait for their task at which the listener accepts no more.
 const WAITING_MAX: usize = 1024;
@@ -116,15 +117,17 @@ impl Queue {
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<Socket> {
-        let mut waiting = self.waiting.borrow_mut();
-        let Some((socket, resume)) = waiting.pop() else {
-            waiting.acceptor = Some(context.waker().clone());
-            return Poll::Pending;
-        };
-        if resume {
-            self.listener.resume();
-        }
-        Poll::Ready(socket)
+        poll_with_quota(context, |context| {
+            let mut waiting = self.waiting.borrow_mut();
+            let Some((socket, resume)) = waiting.pop() else {
+                waiting.acceptor = Some(context.waker().clone());
+                return Poll::Pending;
+            };
+            if resume {
+                self.listener.resume();
+            }
+            Poll::Ready(socket)
+        })
     }
 }
 

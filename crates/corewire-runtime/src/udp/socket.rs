@@ -1,6 +1,6 @@
 //! Datagram sockets for tasks.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -16,6 +16,7 @@ use corewire_driver::{Socket, Token};
 
 use super::part::Use;
 use crate::conn::{Waiter, Waiters, WaitsFor};
+use crate::task_quota::poll_with_quota;
 use crate::worker::Core;
 
 /// A datagram socket that is received from and sent on by tasks of its worker.
@@ -45,8 +46,6 @@ pub struct UdpSocket {
     core: Rc<Core>,
     pub(super) token: Token,
     inbox: RefCell<Inbox>,
-    /// The tick of the last receive or send that did not wait, and how many there were in it.
-    turn: Cell<(u64, u32)>,
 }
 
 /// What was received in a batch and not taken yet.
@@ -82,9 +81,6 @@ impl Received {
 }
 
 impl UdpSocket {
-    /// What one task does before others have their turn.
-    const IN_A_ROW: u32 = 256;
-
     /// Binds with the default options.
     ///
     /// # Errors
@@ -119,7 +115,7 @@ impl UdpSocket {
         let kind = Use::Pull { readers: Waiters::default(), writers: Waiters::default() };
         let token = core.add_udp(socket, &UdpOptions::default(), kind)?;
         let inbox = RefCell::new(Inbox { batch: RecvBatch::new(), next: Cursor::default(), drops: 0 });
-        Ok(Self { core, token, inbox, turn: Cell::default() })
+        Ok(Self { core, token, inbox })
     }
 
     /// Sends to this peer from now on, and receives from it only; done at once. Its ICMP answers come as
@@ -274,31 +270,24 @@ impl UdpSocket {
         }
     }
 
-    /// Tries until it does not block; lets other tasks have their turn once in a while.
+    /// Tries until it does not block.
     async fn attempt<R>(
         &self,
         to_send: bool,
         mut attempt: impl FnMut() -> Result<R, UdpError>,
     ) -> Result<R, UdpError> {
         let mut waiter = Waiter::new();
-        poll_fn(|context| {
-            if !self.has_turn(context) {
-                return Poll::Pending;
-            }
-            match attempt() {
-                Err(UdpError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wait(to_send, &mut waiter, context);
-                    if to_send
-                        && let Err(error) = self.core.driver.borrow_mut().set_write_interest(self.token)
-                    {
-                        return Poll::Ready(Err(UdpError::Io(error)));
-                    }
-                    Poll::Pending
+        let mut poll = |context: &mut Context<'_>| match attempt() {
+            Err(UdpError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.wait(to_send, &mut waiter, context);
+                if to_send && let Err(error) = self.core.driver.borrow_mut().set_write_interest(self.token) {
+                    return Poll::Ready(Err(UdpError::Io(error)));
                 }
-                result => Poll::Ready(result),
+                Poll::Pending
             }
-        })
-        .await
+            result => Poll::Ready(result),
+        };
+        poll_fn(|context| poll_with_quota(context, &mut poll)).await
     }
 
     fn wait(&self, to_send: bool, waiter: &mut Waiter, context: &Context<'_>) {
@@ -306,17 +295,6 @@ impl UdpSocket {
         self.core.udp.with_waiters(self.token, to_send, |waiters| {
             waiter.wait(self.core.id(), of, waiters, context.waker());
         });
-    }
-
-    fn has_turn(&self, context: &Context<'_>) -> bool {
-        let tick = self.core.counters.ticks.get();
-        let (last, count) = self.turn.get();
-        let count = if last == tick { count + 1 } else { 0 };
-        self.turn.set((tick, count));
-        if count >= Self::IN_A_ROW {
-            context.waker().wake_by_ref();
-        }
-        count < Self::IN_A_ROW
     }
 
     /// Looks at the socket, for its options.

@@ -10,6 +10,7 @@ use super::{Command, Core, TimerAction};
 use crate::conn::CloseReason;
 use crate::mailbox::Mailbox;
 use crate::stats::Counters;
+use crate::task_quota::with_task_quota;
 use crate::timer_wheel::TimerWheel;
 
 impl Parking for Mailbox<Command> {
@@ -170,7 +171,7 @@ impl Core {
         for _ in 0..count {
             let Some(runnable) = ({ self.ready.borrow_mut().pop_front() }) else { break };
             self.guard(|| {
-                runnable.run();
+                with_task_quota(|| runnable.run());
             });
             if meter.is_used(0) {
                 break;

@@ -27,7 +27,7 @@ use corewire_driver::net::StreamOptions;
 use corewire_proto::codec::{Codec, RawCodec};
 use corewire_proto::kcp;
 use corewire_runtime::udp::UdpOptions;
-use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, current_worker};
+use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, current_worker, poll_with_quota};
 use futures_channel::oneshot;
 
 pub use self::call::Call;
@@ -291,7 +291,8 @@ impl NetClient {
     /// is closed (or keeps no inbox).
     pub async fn recv(&self) -> Option<Message> {
         let inbox = self.shared.inbox.as_ref()?;
-        std::future::poll_fn(|context| inbox.poll(&self.shared.worker, self.shared.key, context)).await
+        let poll = |context: &mut Context<'_>| inbox.poll(&self.shared.worker, self.shared.key, context);
+        std::future::poll_fn(|context| poll_with_quota(context, poll)).await
     }
 
     /// Waits until the kernel has taken all that was accepted by [`send`](Self::send) until now, from this thread and

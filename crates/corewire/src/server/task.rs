@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use corewire_proto::codec::FrameHead;
-use corewire_runtime::{Charge, CloseReason, MemoryKind, spawn_local};
+use corewire_runtime::{Charge, CloseReason, MemoryKind, poll_with_quota, spawn_local};
 
 use crate::frame::{Frame, Message};
 use crate::handler::Handler;
@@ -28,7 +28,8 @@ impl SessionStream {
     /// The next message; `None` when the peer has finished, the session is over or the server shuts down. Dropping
     /// the future loses none.
     pub async fn next(&mut self) -> Option<Message> {
-        poll_fn(|context| self.inbox.borrow_mut().poll(&self.session, context)).await
+        let poll = |context: &mut Context<'_>| self.inbox.borrow_mut().poll(&self.session, context);
+        poll_fn(|context| poll_with_quota(context, poll)).await
     }
 
     /// Sends a message that expects no reply, waiting while the peer does not keep up.

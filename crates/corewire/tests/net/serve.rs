@@ -1,12 +1,15 @@
 //! Sessions served by tasks.
 
+use std::cell::Cell;
 use std::io::{ErrorKind, Write};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use corewire::runtime::Runtime;
 use corewire::server::SessionStream;
 use corewire::{CallError, FrameKind, FrameSendError, NetServer, ServerHandle, StandardCodec};
 
@@ -283,4 +286,59 @@ fn a_task_is_refused_a_reply_to_what_expects_none() {
     let mut peer = raw(&server);
     peer.write_all(&srmp(0x41, 0, b"one way")).unwrap();
     assert_eq!(read_srmp(&mut peer), (0x41, 0, b"done".to_vec()));
+}
+
+/// Waits until a burst has arrived, then takes all of it. Gives the most that was taken between two turns of another task
+/// of the worker.
+async fn most_in_a_turn<T>(count: usize, mut next: impl AsyncFnMut() -> Option<T>) -> usize {
+    for _ in 0..20 {
+        corewire::sleep(Duration::from_millis(1)).await;
+    }
+    let (taken, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let other = corewire::spawn_local({
+        let (taken, most) = (taken.clone(), most.clone());
+        async move {
+            loop {
+                most.set(most.get().max(taken.take()));
+                corewire::runtime::yield_now().await;
+            }
+        }
+    });
+    for _ in 0..count {
+        assert!(next().await.is_some());
+        taken.set(taken.get() + 1);
+    }
+    other.abort();
+    most.get().max(taken.get())
+}
+
+/// What a task is given in one poll.
+const TASK_QUOTA: usize = 128;
+
+#[test]
+fn a_task_that_has_much_to_read_lets_others_have_their_turn() {
+    let (sender, events) = events();
+    let sender = Arc::new(Mutex::new(sender));
+    let server = served(move |mut session| {
+        let sender = sender.lock().unwrap().clone();
+        async move { sender.send(most_in_a_turn(1000, async || session.next().await).await).unwrap() }
+    });
+    let mut peer = raw(&server);
+    peer.write_all(&srmp(0x41, 0, b"one way").repeat(1000)).unwrap();
+    let most = events.next();
+    assert!(most <= TASK_QUOTA, "{most} messages were taken in one turn");
+}
+
+#[test]
+fn a_task_that_takes_many_messages_of_a_client_lets_others_have_their_turn() {
+    let server = RawServer::new();
+    let client = client_of(&server.uri).inbox(2000);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let most = runtime.handle().spawn_on(0, || async move {
+        let client = client.connect().await.unwrap();
+        most_in_a_turn(1000, async || client.recv().await).await
+    });
+    server.accept().write_all(&srmp(0x41, 0, b"one way").repeat(1000)).unwrap();
+    let most = most.unwrap().join().unwrap();
+    assert!(most <= TASK_QUOTA, "{most} messages were taken in one turn");
 }
