@@ -6,8 +6,8 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
 
-use corewire_rpc::client::{BothStreaming, ClientStreaming, Shape};
-use corewire_rpc::{Bytes, Channel, Opening, Sink, Status, Streaming, Version};
+use corewire_rpc::client::{BidiStreaming, ClientStreaming, Shape};
+use corewire_rpc::{Bytes, Channel, Sink, Status, Streaming, StreamingCall, Version};
 
 use crate::args::{CallArgs, CallMode};
 use crate::failure::Failure;
@@ -143,19 +143,19 @@ async fn make(args: &CallArgs, path: &str, channel: &Channel, messages: Vec<Byte
             args.write_all(with(opening, args).await?).await
         }
         CallMode::ClientStream => {
-            let opening: Opening<'_, ClientStreaming<Bytes, Bytes>> = channel.client_stream(path);
+            let opening: StreamingCall<ClientStreaming<Bytes, Bytes>> = channel.client_stream(path);
             let (sink, reply) = with(opening.first(first), args).await?;
             args.write(&beside(send_all(sink, messages), reply).await?)
         }
         CallMode::Bidi => {
-            let opening: Opening<'_, BothStreaming<Bytes, Bytes>> = channel.bidi(path);
+            let opening: StreamingCall<BidiStreaming<Bytes, Bytes>> = channel.bidi(path);
             let (sink, replies) = with(opening.first(first), args).await?;
             beside(send_all(sink, messages), args.write_all(replies)).await
         }
     }
 }
 
-fn with<'a, S: Shape>(mut opening: Opening<'a, S>, args: &CallArgs) -> Opening<'a, S> {
+fn with<S: Shape>(mut opening: StreamingCall<S>, args: &CallArgs) -> StreamingCall<S> {
     for (name, value) in &args.metadata {
         opening = opening.metadata(name, value.clone());
     }

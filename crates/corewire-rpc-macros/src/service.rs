@@ -152,31 +152,31 @@ fn call(method: &Method<'_>, service: &str) -> TokenStream {
     let (request, response, text) = (&method.request, &method.response, name.to_string());
     let path = quote! {
         static PATH: ::std::sync::OnceLock<::corewire_rpc::MethodPath> = ::std::sync::OnceLock::new();
-        let path = PATH.get_or_init(|| {
+        let path = ::corewire_rpc::__macros::CallPath::of_static(PATH.get_or_init(|| {
             ::corewire_rpc::MethodPath::new(#service, #text).expect("the names of a service are short")
-        });
+        }));
     };
     let parameter = method.has_request.then(|| quote!(, request: #request));
     let argument = if method.has_request { quote!(request) } else { quote!(()) };
     let (parameters, output, body) = match (method.streams_requests, method.streams_responses) {
         (false, false) => (
             quote!(#parameter),
-            quote!(::corewire_rpc::Unary<'_, #response>),
+            quote!(::corewire_rpc::UnaryCall<#response>),
             quote!(self.channel.call(path, #argument)),
         ),
         (true, false) => (
             quote!(),
-            quote!(::corewire_rpc::Opening<'_, ::corewire_rpc::client::ClientStreaming<#request, #response>>),
+            quote!(::corewire_rpc::StreamingCall<::corewire_rpc::client::ClientStreaming<#request, #response>>),
             quote!(self.channel.client_stream(path)),
         ),
         (false, true) => (
             quote!(#parameter),
-            quote!(::corewire_rpc::Opening<'_, ::corewire_rpc::client::ServerStreaming<#response>>),
+            quote!(::corewire_rpc::StreamingCall<::corewire_rpc::client::ServerStreaming<#response>>),
             quote!(self.channel.server_stream(path, #argument)),
         ),
         (true, true) => (
             quote!(),
-            quote!(::corewire_rpc::Opening<'_, ::corewire_rpc::client::BothStreaming<#request, #response>>),
+            quote!(::corewire_rpc::StreamingCall<::corewire_rpc::client::BidiStreaming<#request, #response>>),
             quote!(self.channel.bidi(path)),
         ),
     };

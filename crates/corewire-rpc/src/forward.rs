@@ -6,8 +6,8 @@ use std::pin::pin;
 use futures_core::Stream;
 
 use crate::message::Message;
+use crate::sink::Sink;
 use crate::status::Status;
-use crate::stream::Sink;
 
 /// Sends all items.
 ///

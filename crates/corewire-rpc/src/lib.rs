@@ -46,6 +46,7 @@ mod link;
 mod message;
 mod metadata;
 pub mod server;
+mod sink;
 mod status;
 mod status_from;
 mod stream;
@@ -53,6 +54,7 @@ mod stream;
 /// What the macros need.
 #[doc(hidden)]
 pub mod __macros {
+    pub use crate::client::CallPath;
     pub use crate::forward::{forward, forward_results};
 }
 
@@ -124,7 +126,10 @@ pub use corewire_rpc_macros::service;
 pub use futures_core::Stream;
 
 pub use bytes::Bytes;
-pub use client::{CallOptions, Channel, ChannelBuilder, Opening, Reply, Retry, Unary, WithMetadata};
+pub use client::{
+    CallFuture, CallOptions, Channel, ChannelBuilder, ResponseFuture, Retry, StreamingCall, UnaryCall,
+    WithMetadata,
+};
 pub use corewire_proto::rpc::{
     Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version, Versions,
 };
@@ -135,8 +140,9 @@ pub use message::Proto;
 pub use message::{Compact, Json, Message};
 pub use metadata::{Metadata, MetadataError};
 pub use server::{Context, RpcServer, Service};
+pub use sink::Sink;
 pub use status::Status;
-pub use stream::{Sink, Streaming};
+pub use stream::Streaming;
 
 /// The examples of the page for users, compiled and run as tests.
 #[cfg(doctest)]

@@ -29,7 +29,7 @@ struct Inner {
     message: Cow<'static, str>,
     details: Bytes,
     metadata: Metadata,
-    not_begun: bool,
+    is_unprocessed: bool,
 }
 
 impl Status {
@@ -43,7 +43,7 @@ impl Status {
             message: message.into(),
             details: Bytes::new(),
             metadata: Metadata::EMPTY,
-            not_begun: false,
+            is_unprocessed: false,
         };
         Self { inner: Box::new(inner) }
     }
@@ -85,13 +85,13 @@ impl Status {
         &self.inner.metadata
     }
 
-    /// The server has certainly not begun the call: it can be made again without harm.
-    pub fn is_not_begun(&self) -> bool {
-        self.inner.not_begun
+    /// No server has begun the call: it can be made again without harm. False where that is not certain.
+    pub fn is_unprocessed(&self) -> bool {
+        self.inner.is_unprocessed
     }
 
-    pub(crate) fn not_begun(mut self) -> Self {
-        self.inner.not_begun = true;
+    pub(crate) fn unprocessed(mut self) -> Self {
+        self.inner.is_unprocessed = true;
         self
     }
 
@@ -128,8 +128,19 @@ impl Status {
         Self::new(Code::CONNECTION_CLOSED, format!("the connection was lost: {reason}"))
     }
 
+    /// Of a call that may have been begun; add [`unprocessed`](Self::unprocessed) where it was not.
     pub(crate) fn closed() -> Self {
-        Self::new(Code::CONNECTION_CLOSED, "the channel is closed").not_begun()
+        Self::new(Code::CONNECTION_CLOSED, "the channel is closed")
+    }
+
+    /// As [`closed`](Self::closed), of one whose worker is no more.
+    pub(crate) fn worker_stopped() -> Self {
+        Self::new(Code::CONNECTION_CLOSED, "the worker of the channel has stopped")
+    }
+
+    /// Of a future that is polled again after it was ready.
+    pub(crate) fn over() -> Self {
+        Self::cancelled("the call is over")
     }
 }
 

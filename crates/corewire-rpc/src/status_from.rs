@@ -14,14 +14,14 @@ impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         if error == CallError::MessageNeeded {
             let why = "a call of version 1 begins with its first message: add `.first(message)` or `.only(message)`";
-            return Self::invalid(why).not_begun();
+            return Self::invalid(why).unprocessed();
         }
         let code = match error {
             CallError::GoingAway => Code::UNAVAILABLE,
             CallError::TooManyCalls { .. } | CallError::TooManyStreams { .. } => Code::RESOURCE_EXHAUSTED,
             _ => Code::INVALID_REQUEST,
         };
-        Self::new(code, error.to_string()).not_begun()
+        Self::new(code, error.to_string()).unprocessed()
     }
 }
 

@@ -1,9 +1,9 @@
-//! The two ends of a stream of messages.
+//! The receiving end of a stream of messages.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,8 +11,7 @@ use corewire_proto::rpc::Code;
 use corewire_runtime::poll_with_quota;
 use futures_core::Stream;
 
-use crate::current::Current;
-use crate::handle::{Away, Handle};
+use crate::handle::{Handle, Remote};
 use crate::message::Message;
 use crate::metadata::Metadata;
 use crate::status::Status;
@@ -26,7 +25,7 @@ use crate::status::Status;
 /// It is a [`Stream`], `Send`, and can be read on any thread; each message then comes by way of the connection's worker.
 pub struct Streaming<T = Bytes> {
     // Dropped before the handle: it must not outlive the hold on the call.
-    away: Option<Away<Option<Result<Bytes, Status>>>>,
+    remote: Option<Remote<Option<Result<Bytes, Status>>>>,
     handle: Handle,
     /// A message that was taken to see what came with it.
     peeked: Option<Option<Result<Bytes, Status>>>,
@@ -37,7 +36,7 @@ pub struct Streaming<T = Bytes> {
 
 impl<T> Streaming<T> {
     pub(crate) const fn new(handle: Handle, cancels: bool) -> Self {
-        Self { handle, away: None, peeked: None, is_done: false, cancels, message: PhantomData }
+        Self { handle, remote: None, peeked: None, is_done: false, cancels, message: PhantomData }
     }
 }
 
@@ -49,6 +48,38 @@ impl<T: Message> Streaming<T> {
     /// The call failed or was cancelled, its connection was lost, or the message cannot be read.
     pub async fn next(&mut self) -> Option<Result<T, Status>> {
         poll_fn(|context| self.poll(context)).await
+    }
+
+    /// Sends all messages into a sink, and closes it behind the last one: a caller's [`Sink`](crate::Sink) ends its half, that
+    /// of a handler waits until all is sent.
+    ///
+    /// # Errors
+    /// This half failed, or the sink did. What was sent before is sent.
+    pub async fn forward<S>(mut self, sink: S) -> Result<(), Status>
+    where
+        S: futures_sink::Sink<T>,
+        Status: From<S::Error>,
+    {
+        let (mut sink, mut next) = (pin!(sink), None);
+        poll_fn(|context| {
+            loop {
+                if next.is_some() {
+                    ready!(sink.as_mut().poll_ready(context))?;
+                }
+                if let Some(message) = next.take() {
+                    sink.as_mut().start_send(message)?;
+                }
+                match self.poll(context) {
+                    Poll::Ready(Some(message)) => next = Some(message?),
+                    Poll::Ready(None) => return sink.as_mut().poll_close(context).map_err(Status::from),
+                    Poll::Pending => {
+                        ready!(sink.as_mut().poll_flush(context))?;
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await
     }
 
     /// The one message of a half that has no more.
@@ -97,26 +128,26 @@ impl<T> Streaming<T> {
     }
 
     async fn metadata(&self) -> (Metadata, Metadata) {
-        if let Some(metadata) = self.handle.here(|link, slot_index| link.metadata(slot_index)) {
+        if let Some(metadata) = self.handle.local(|link, slot_index| link.metadata(slot_index)) {
             return metadata;
         }
-        let away = self.handle.away(|link, slot_index, _| Poll::Ready(link.metadata(slot_index)));
-        away.await.unwrap_or_default()
+        let remote = self.handle.remote(|link, slot_index, _| Poll::Ready(link.metadata(slot_index)));
+        remote.await.unwrap_or_default()
     }
 
     #[inline]
     fn poll_payload(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        if self.away.is_none()
-            && let Some(polled) = self.handle.poll_next_here(context)
+        if self.remote.is_none()
+            && let Some(polled) = self.handle.poll_next_local(context)
         {
             return polled;
         }
-        let away = self.away.get_or_insert_with(|| {
-            self.handle.away(|link, slot_index, context| link.poll_next(slot_index, context))
+        let remote = self.remote.get_or_insert_with(|| {
+            self.handle.remote(|link, slot_index, context| link.poll_next(slot_index, context))
         });
-        let next = ready!(Pin::new(away).poll(context));
-        self.away = None;
-        Poll::Ready(next.unwrap_or_else(|_| Some(Err(Status::closed()))))
+        let next = ready!(Pin::new(remote).poll(context));
+        self.remote = None;
+        Poll::Ready(next.unwrap_or_else(|_| Some(Err(Status::worker_stopped()))))
     }
 }
 
@@ -135,7 +166,7 @@ impl<T> Drop for Streaming<T> {
                 self.handle.cancel(Code::CANCELLED, "the caller dropped the responses");
             }
         } else if !self.is_done {
-            self.handle.anywhere(|link, slot_index| link.stop_receiving(slot_index));
+            self.handle.run(|link, slot_index| link.stop_receiving(slot_index));
         }
     }
 }
@@ -143,119 +174,5 @@ impl<T> Drop for Streaming<T> {
 impl<T> fmt::Debug for Streaming<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Streaming").field("is_done", &self.is_done).finish_non_exhaustive()
-    }
-}
-
-/// Sends messages to the peer: requests at a caller, responses in a handler.
-///
-/// A caller ends its half by [`finish`](Self::finish); dropping the sink without that cancels the call. A handler's
-/// half ends when the handler does.
-pub struct Sink<T = Bytes> {
-    // Dropped before the handle: it must not outlive the hold on the call.
-    away: Option<Away<Result<(), Status>>>,
-    handle: Handle,
-    /// At a caller: whether it has ended its half.
-    is_finished: bool,
-    is_caller: bool,
-    /// The last message may be held back a moment so that it can say that it is the last.
-    may_hold: bool,
-    message: PhantomData<fn(T)>,
-}
-
-impl<T> Sink<T> {
-    pub(crate) const fn of_handler(handle: Handle, may_hold: bool) -> Self {
-        Self { handle, away: None, is_finished: false, is_caller: false, may_hold, message: PhantomData }
-    }
-
-    pub(crate) const fn of_caller(handle: Handle, is_finished: bool) -> Self {
-        Self { handle, away: None, is_finished, is_caller: true, may_hold: false, message: PhantomData }
-    }
-
-    /// Ends the requests; responses go on. Sends nothing more after it.
-    ///
-    /// # Errors
-    /// The call is over.
-    pub async fn finish(mut self) -> Result<(), Status> {
-        self.settle().await?;
-        let ended = self.end();
-        self.is_finished = true;
-        match ended {
-            Some(ended) => ended,
-            None => {
-                let away = self.handle.away(|link, slot_index, _| Poll::Ready(link.finish(slot_index, None)));
-                away.await.unwrap_or_else(|_| Err(Status::closed()))
-            }
-        }
-    }
-
-    fn end(&self) -> Option<Result<(), Status>> {
-        self.handle.here(|link, slot_index| link.finish(slot_index, None))
-    }
-
-    /// Waits for a message that was handed to the worker and whose future was dropped.
-    async fn settle(&mut self) -> Result<(), Status> {
-        if let Some(away) = &mut self.away {
-            let sent = away.await.unwrap_or_else(|_| Err(Status::closed()));
-            self.away = None;
-            sent?;
-        }
-        Ok(())
-    }
-}
-
-impl<T: Message> Sink<T> {
-    /// Sends a message, once the peer has granted credit and the connection takes bytes. Dropping the future before it
-    /// is ready sends it or not, but never a part of it.
-    ///
-    /// # Errors
-    /// The call is over, or the message cannot be written or sent.
-    pub async fn send(&mut self, message: T) -> Result<(), Status> {
-        let mut payload = message.encode()?;
-        if self.away.is_some() {
-            self.settle().await?;
-        }
-        match poll_fn(|context| self.poll_send_here(&mut payload, context)).await {
-            Some(sent) => sent,
-            None => self.send_away(payload).await,
-        }
-    }
-}
-
-impl<T> Sink<T> {
-    /// `None`: the calling code runs elsewhere.
-    #[inline]
-    fn poll_send_here(
-        &self,
-        payload: &mut Bytes,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<(), Status>>> {
-        let hold = self.may_hold && Current::get().slot == Some(self.handle.key());
-        match self.handle.here(|link, slot_index| link.poll_send(slot_index, payload, hold, context)) {
-            Some(polled) => polled.map(Some),
-            None if self.handle.is_here() => Poll::Ready(Some(Err(Status::closed()))),
-            None => Poll::Ready(None),
-        }
-    }
-
-    async fn send_away(&mut self, mut payload: Bytes) -> Result<(), Status> {
-        self.away =
-            Some(self.handle.away(move |link, slot_index, context| {
-                link.poll_send(slot_index, &mut payload, false, context)
-            }));
-        self.settle().await
-    }
-}
-
-impl<T> Drop for Sink<T> {
-    fn drop(&mut self) {
-        if self.is_caller && !self.is_finished {
-            self.handle.cancel(Code::CANCELLED, "the caller dropped its sink");
-        }
-    }
-}
-
-impl<T> fmt::Debug for Sink<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sink").field("is_finished", &self.is_finished).finish_non_exhaustive()
     }
 }

@@ -310,7 +310,7 @@ fn without_a_server_a_call_waits_or_fails_fast_as_it_is_told() {
     let channel = Channel::to(format!("tcp://{closed}")).build().unwrap();
     let status = wait(channel.unary("A/b", "").fail_fast()).unwrap_err();
     assert_eq!(status.code(), Code::UNAVAILABLE, "{status}");
-    assert!(status.is_not_begun());
+    assert!(status.is_unprocessed());
     let status = wait(channel.unary("A/b", "").timeout(Duration::from_millis(50))).unwrap_err();
     assert_eq!(status.code(), Code::DEADLINE_EXCEEDED, "{status}");
 }

@@ -221,7 +221,7 @@ fn without_endpoints_calls_wait_or_fail_at_once_as_they_are_told() {
     let channel = build(Channel::discover(&registry, "Who"));
     let failed = wait(channel.unary("Who/name", "").fail_fast()).unwrap_err();
     assert_eq!(failed.code(), Code::UNAVAILABLE);
-    assert!(failed.is_not_begun() && failed.message().contains("knows no endpoint of Who"), "{failed}");
+    assert!(failed.is_unprocessed() && failed.message().contains("knows no endpoint of Who"), "{failed}");
     let late = wait(channel.unary("Who/name", "").timeout(Duration::from_millis(50))).unwrap_err();
     assert_eq!(late.code(), Code::DEADLINE_EXCEEDED);
     assert!(late.message().contains("knows no endpoint of Who"), "{late}");
@@ -280,7 +280,7 @@ fn endpoints_that_refuse_hang_or_answer_garbage_are_passed_over() {
         build(in_turn(&registry).channel(|c| c.connect_timeout(Duration::from_millis(200))).fail_fast());
     let began = Instant::now();
     let failed = wait(alone.unary("Who/name", "")).unwrap_err();
-    assert!(failed.code() == Code::UNAVAILABLE && failed.is_not_begun(), "{failed}");
+    assert!(failed.code() == Code::UNAVAILABLE && failed.is_unprocessed(), "{failed}");
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     let _good = (server(&registry, "good"), server(&registry, "better"));
     let channel = build(in_turn(&registry));

@@ -361,3 +361,36 @@ fn a_server_that_comes_back_is_used_at_once() {
     let _server = RpcServer::bind(format!("tcp://{address}")).service(echo).workers(1).start().unwrap();
     assert_eq!(wait(channel.unary("Echo/echo", "x").timeout(Duration::from_secs(10))).unwrap(), "x");
 }
+
+/// A server that takes one call and, after this time, says that it was not begun.
+fn refusing_after(time: Duration) -> (String, std::thread::JoinHandle<()>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}", listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || {
+        let mut raw = support::Raw(listener.accept().unwrap().0);
+        // SETTINGS and the beginning of the call.
+        raw.0.read_exact(&mut [0; 16 + 30 + 16]).unwrap();
+        std::thread::sleep(time);
+        raw.send("47525043 02210000 00000000 00000000 47525043 02220100 00000000 00000006 00000000 0000");
+        raw.read_to_end();
+    });
+    (uri, peer)
+}
+
+#[test]
+fn a_call_that_is_begun_again_has_the_time_that_is_left_of_its_own() {
+    let left = Service::new("Left").unary("ms", |_: Bytes, call: Context| async move {
+        let left = call.time_left().map_or(0, |left| left.as_millis());
+        Ok(Bytes::from(left.to_string()))
+    });
+    let refused = Duration::from_millis(200);
+    let (first, peer) = refusing_after(refused);
+    let second = server(|server| server.service(left));
+    let channel = Channel::to(first).and(second.uri()).connections(2).build().unwrap();
+    let whole = Duration::from_secs(30);
+    let left = wait(channel.unary("Left/ms", "").timeout(whole)).unwrap();
+    let left: u128 = std::str::from_utf8(&left).unwrap().parse().unwrap();
+    assert!(left > 0 && left <= (whole - refused).as_millis() + 2, "{left} ms");
+    drop(channel);
+    peer.join().unwrap();
+}

@@ -38,6 +38,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod backoff;
+mod block_on;
 pub mod blocking;
 mod conn;
 mod error;
@@ -58,12 +59,13 @@ pub mod udp;
 mod warning;
 mod worker;
 
+pub use block_on::block_on;
 pub use conn::{CloseReason, Connection, ConnectionOptions, FrameProgress, RateMin, Waiter};
 pub use error::{BlockingError, BuildError, JoinError, SendError, SettingError, SpawnError};
 pub use listen::{AfterAccept, Listener};
 pub use memory::{Charge, MemoryKind};
 pub use protocol::Protocol;
-pub use runtime::{Builder, Handle, RemoteTask, Runtime, block_on};
+pub use runtime::{Builder, Handle, RemoteTask, Runtime};
 pub use stats::WorkerStats;
 pub use stream::{ReadHalf, Stream, Tcp, TcpListener, TcpStream, Unix, UnixListener, UnixStream, WriteHalf};
 pub use task::{JoinHandle, spawn_blocking, spawn_local, yield_now};

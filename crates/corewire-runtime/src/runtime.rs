@@ -13,7 +13,6 @@ use crate::blocking::{BlockingLimits, BlockingPool, BlockingShutdown};
 use crate::error::{BuildError, JoinError, SpawnError};
 use crate::memory::{SharedBudget, default_limit};
 use crate::stats::WorkerStats;
-use crate::task::JoinHandle;
 use crate::worker::{Command, Core, WorkerHandle, WorkerShared};
 
 /// The least memory limit for each worker: a few full receive blocks.
@@ -392,34 +391,5 @@ impl<T> Future for RemoteTask<T> {
         std::pin::Pin::new(&mut self.receiver)
             .poll(context)
             .map(|sent| sent.unwrap_or(Err(JoinError::Cancelled)))
-    }
-}
-
-/// Makes the calling thread a worker and runs `future` on it to its end. Tasks and connections that are left then
-/// are ended, as at the end of a [`Runtime`].
-///
-/// The driver is chosen as for a [`Runtime`], the environment variable included.
-///
-/// # Errors
-/// No event loop can be made.
-///
-/// # Panics
-/// On a worker: it cannot wait for itself. A panic of the future is passed on.
-pub fn block_on<F: Future + 'static>(future: F) -> Result<F::Output, BuildError>
-where
-    F::Output: 'static,
-{
-    assert!(Core::current().is_none(), "block_on on a worker would stop the worker: use spawn_local");
-    let driver = DriverConfig::default().with_env_override().map_err(DriverError::from)?;
-    let blocking = Arc::new(BlockingPool::new(BlockingLimits::default()));
-    let installed = Core::install(&driver, blocking, SharedBudget::new(default_limit(), 1))?;
-    let mut handle: JoinHandle<F::Output> = installed.core.spawn(future);
-    installed.core.run(|| handle.is_finished());
-    match std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(std::task::Waker::noop())) {
-        Poll::Ready(Ok(output)) => Ok(output),
-        Poll::Ready(Err(JoinError::Panicked(message))) => panic!("{message}"),
-        Poll::Ready(Err(JoinError::Cancelled)) | Poll::Pending => {
-            Err(DriverError::Io(std::io::Error::other("the event loop ended before the future")).into())
-        }
     }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use corewire::spawn_local;
-use corewire_rpc::{Bytes, Channel, MethodPath, Status, Unary, Version};
+use corewire_rpc::{Bytes, Channel, MethodPath, Status, UnaryCall, Version};
 
 use super::open::Open;
 use super::tally::Tally;
@@ -133,7 +133,7 @@ impl<'a> EchoConnection<'a> {
     /// The oldest call first: the server answers in order.
     async fn unary(&self, open: Option<&Open>) -> Result<(), Status> {
         let depth = self.state.args.depth;
-        let mut calls: VecDeque<Unary<'_>> = VecDeque::with_capacity(depth);
+        let mut calls: VecDeque<UnaryCall> = VecDeque::with_capacity(depth);
         let (mut sent, mut back) = (0, 0);
         let mut probe = Probe::new(depth);
         poll_fn(|context| {

@@ -1,6 +1,6 @@
 //! A channel on its worker: its connections, and who waits for one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
@@ -33,6 +33,8 @@ pub(super) struct LocalChannel {
     /// Timers of the calls that wait to begin.
     sleeps: RefCell<Slab<Sleep>>,
     is_closed: Cell<bool>,
+    /// When the worker's clock was 0; known once a call has begun.
+    pub(super) epoch: OnceCell<Instant>,
     /// Thousandths of tokens for retries.
     pub(super) budget: Cell<u64>,
     weak: Weak<Self>,
@@ -141,6 +143,7 @@ impl LocalChannel {
             waiting: RefCell::default(),
             sleeps: RefCell::default(),
             is_closed: Cell::new(false),
+            epoch: OnceCell::new(),
             budget: Cell::new(budget),
             weak: weak.clone(),
         }
@@ -182,7 +185,7 @@ impl LocalChannel {
     #[cold]
     fn pick_other(&self, start: usize, is_fail_fast: bool) -> Result<Option<Rc<Link>>, Status> {
         if self.is_closed() {
-            return Err(Status::closed());
+            return Err(Status::closed().unprocessed());
         }
         let connection = &self.pool[start].connection;
         // A member is one of many that a balancer looks at: it keeps to its back-off.
@@ -203,7 +206,7 @@ impl LocalChannel {
     /// Why no call can be made; `None`: an attempt is under way that may still succeed.
     pub(super) fn why_not_ready(&self) -> Option<Status> {
         let why = |slot: &PoolSlot| match &*slot.connection.state() {
-            State::Backoff(why) => Some(Status::unavailable(why.clone()).not_begun()),
+            State::Backoff(why) => Some(Status::unavailable(why.clone()).unprocessed()),
             _ => None,
         };
         self.pool.iter().map(why).collect::<Option<Vec<_>>>()?.pop()

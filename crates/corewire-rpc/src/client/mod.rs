@@ -1,11 +1,14 @@
 //! Channels: calls to a server, or to several that are alike.
 
+mod attempt;
+mod call;
 mod connect;
 mod connection;
 mod discovered;
 mod local;
 mod options;
 mod repeat;
+mod request;
 mod settings;
 mod start;
 mod streaming;
@@ -24,15 +27,16 @@ use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Code, MethodPath, Mode, Settings as ProtocolSettings, Version};
 use corewire_runtime::{ConnectionOptions, Runtime, WorkerHandle, current_worker};
 
+pub use self::call::{CallFuture, Shape, StreamingCall};
 pub(crate) use self::discovered::Discovery;
-use self::discovered::{Discovered, FlightId, Verdict};
+use self::discovered::{Discovered, FlightId, Outcome};
 use self::local::LocalChannel;
-pub use self::options::{CallOptions, IntoPath, PathRef};
+pub use self::options::{CallOptions, CallPath, IntoPath};
+use self::request::Request;
 pub use self::settings::Retry;
 use self::settings::Settings;
-use self::start::Plan;
-pub use self::streaming::{BothStreaming, ClientStreaming, Opening, Reply, ServerStreaming, Shape};
-pub use self::unary::{Unary, WithMetadata};
+pub use self::streaming::{BidiStreaming, ClientStreaming, ResponseFuture, ServerStreaming};
+pub use self::unary::{Unary, UnaryCall, WithMetadata};
 use crate::discover::{DiscoverBuilder, RegistrySource};
 use crate::gauges::Gauges;
 use crate::interceptor::ClientInterceptor;
@@ -45,7 +49,7 @@ use crate::status::Status;
 ///
 /// `Send`, `Sync`, cheap to clone, and usable from any thread and any executor. It lives on one worker; calls made there
 /// take the direct path, without memory of their own or a lock, others go by way of the worker's mailbox. When the last
-/// clone is dropped its connections are closed.
+/// clone is dropped, and the last call that it made is over, its connections are closed.
 ///
 /// Every call ends exactly once: with its response, or with the [`Status`] that says what became of it.
 /// When a connection dies all its calls fail at once; those that the server certainly never began are made again.
@@ -122,49 +126,47 @@ impl Channel {
 
     /// Calls a method with one request and one response. The call begins when the future is first polled.
     #[inline]
-    pub fn unary<'a>(&'a self, path: impl IntoPath<'a>, request: impl Into<Bytes>) -> Unary<'a> {
-        Unary::new(self, Plan::new(path.into_path(), Mode::Unary, Some(request.into())))
+    pub fn unary(&self, path: impl IntoPath, request: impl Into<Bytes>) -> UnaryCall {
+        let mut call = Request::new(path.into_path(), Mode::Unary, Some(request.into()));
+        call.end = true;
+        CallFuture::new(self, call)
     }
 
     /// As [`unary`](Self::unary), with messages of any type.
-    pub fn call<'a, Req: Message, Resp: Message>(
-        &'a self,
-        path: impl IntoPath<'a>,
-        request: Req,
-    ) -> Unary<'a, Resp> {
-        Unary::new(self, with_message(path.into_path(), Mode::Unary, request))
+    pub fn call<Req: Message, Resp: Message>(&self, path: impl IntoPath, request: Req) -> UnaryCall<Resp> {
+        CallFuture::new(self, Request::of_message(path.into_path(), Mode::Unary, request))
     }
 
     /// Calls a method with any number of requests and one response.
-    pub fn client_stream<'a, Req: Message, Resp: Message>(
-        &'a self,
-        path: impl IntoPath<'a>,
-    ) -> Opening<'a, ClientStreaming<Req, Resp>> {
-        Opening::new(self, Plan::new(path.into_path(), Mode::ClientStream, None))
+    pub fn client_stream<Req: Message, Resp: Message>(
+        &self,
+        path: impl IntoPath,
+    ) -> StreamingCall<ClientStreaming<Req, Resp>> {
+        CallFuture::new(self, Request::new(path.into_path(), Mode::ClientStream, None))
     }
 
     /// Calls a method with one request and any number of responses.
-    pub fn server_stream<'a, Req: Message, Resp: Message>(
-        &'a self,
-        path: impl IntoPath<'a>,
+    pub fn server_stream<Req: Message, Resp: Message>(
+        &self,
+        path: impl IntoPath,
         request: Req,
-    ) -> Opening<'a, ServerStreaming<Resp>> {
-        Opening::new(self, with_message(path.into_path(), Mode::ServerStream, request))
+    ) -> StreamingCall<ServerStreaming<Resp>> {
+        CallFuture::new(self, Request::of_message(path.into_path(), Mode::ServerStream, request))
     }
 
     /// Calls a method with any number of requests and responses.
-    pub fn bidi<'a, Req: Message, Resp: Message>(
-        &'a self,
-        path: impl IntoPath<'a>,
-    ) -> Opening<'a, BothStreaming<Req, Resp>> {
-        Opening::new(self, Plan::new(path.into_path(), Mode::Bidi, None))
+    pub fn bidi<Req: Message, Resp: Message>(
+        &self,
+        path: impl IntoPath,
+    ) -> StreamingCall<BidiStreaming<Req, Resp>> {
+        CallFuture::new(self, Request::new(path.into_path(), Mode::Bidi, None))
     }
 
     /// Opens a stream of the `STREAM_*` family on a route.
-    pub fn stream<'a>(&'a self, path: impl IntoPath<'a>) -> Opening<'a, BothStreaming<Bytes, Bytes>> {
-        let mut plan = Plan::new(path.into_path(), Mode::Bidi, None);
-        plan.is_stream = true;
-        Opening::new(self, plan)
+    pub fn stream(&self, path: impl IntoPath) -> StreamingCall<BidiStreaming<Bytes, Bytes>> {
+        let mut request = Request::new(path.into_path(), Mode::Bidi, None);
+        request.is_stream = true;
+        CallFuture::new(self, request)
     }
 
     /// The worker that it lives on.
@@ -203,7 +205,7 @@ impl Channel {
     }
 
     #[inline]
-    fn is_here(&self) -> bool {
+    fn is_local(&self) -> bool {
         current_worker() == Some(self.shared.worker.id())
     }
 
@@ -217,13 +219,17 @@ impl Channel {
         !self.shared.interceptors.is_empty()
     }
 
-    /// A call that a balancer placed is over; without a result it was given up.
-    fn landed(&self, flight: FlightId, result: Option<&Result<Bytes, Status>>) {
-        let verdict = Verdict::of(result);
+    fn interceptors(&self) -> &[Arc<dyn ClientInterceptor>] {
+        &self.shared.interceptors
+    }
+
+    /// A call that a balancer placed is over; without a result it was cancelled.
+    fn on_outcome(&self, flight: FlightId, result: Option<&Result<Bytes, Status>>) {
+        let outcome = Outcome::of(result);
         let key = self.shared.key;
         self.run_there(move || {
             if let Some(discovered) = local::find(key).and_then(|channel| channel.discovered.clone()) {
-                discovered.end(flight, verdict);
+                discovered.end(flight, outcome);
             }
         });
     }
@@ -236,7 +242,7 @@ impl Channel {
 
     /// Runs on the channel's worker: now, if that is here.
     fn run_there(&self, act: impl FnOnce() + Send + 'static) {
-        if self.is_here() {
+        if self.is_local() {
             return act();
         }
         // A worker that has stopped has ended all of it.
@@ -245,7 +251,7 @@ impl Channel {
 }
 
 /// Tells interceptors how a call ended, the last one first.
-fn tell(
+fn on_end(
     interceptors: &[Arc<dyn ClientInterceptor>],
     path: &MethodPath,
     metadata: &Metadata,
@@ -258,16 +264,6 @@ fn tell(
         }
         interceptor.on_end(path, code, took);
     }
-}
-
-fn with_message<'a, Req: Message>(path: PathRef<'a>, mode: Mode, request: Req) -> Plan<'a> {
-    let mut plan = Plan::new(path, mode, None);
-    plan.end = true;
-    match request.encode() {
-        Ok(payload) => plan.payload = Some(payload),
-        Err(status) => plan.broken = Some(status),
-    }
-    plan
 }
 
 impl ChannelBuilder {

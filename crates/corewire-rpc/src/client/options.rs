@@ -52,72 +52,73 @@ impl CallOptions {
 }
 
 /// A method to call: a [`MethodPath`] made once, or `"Service/method"`, which is read each time.
-pub trait IntoPath<'a> {
+pub trait IntoPath {
     /// The path.
-    fn into_path(self) -> PathRef<'a>;
+    fn into_path(self) -> CallPath;
 }
 
-/// A path that is borrowed or was made for one call.
-#[derive(Debug)]
-pub struct PathRef<'a>(Kind<'a>);
+/// The path of one call, which owns it: a clone of a [`MethodPath`] costs a reference count.
+#[derive(Debug, Clone)]
+pub struct CallPath(Kind);
 
-#[derive(Debug)]
-enum Kind<'a> {
-    Borrowed(&'a MethodPath),
-    // Boxed, so that the future of a call by a borrowed path, the usual one, stays small.
-    Owned(Box<MethodPath>),
+#[derive(Debug, Clone)]
+enum Kind {
+    Static(&'static MethodPath),
+    Owned(MethodPath),
     Wrong(Status),
 }
 
-impl PathRef<'_> {
+impl CallPath {
+    /// A path of the whole run, which costs nothing.
     #[inline]
-    pub(crate) fn get(&self) -> Result<&MethodPath, Status> {
+    pub const fn of_static(path: &'static MethodPath) -> Self {
+        Self(Kind::Static(path))
+    }
+
+    /// One that fails its call before it begins.
+    pub(super) fn wrong(why: Status) -> Self {
+        Self(Kind::Wrong(why.unprocessed()))
+    }
+
+    #[inline]
+    pub(super) fn get(&self) -> Result<&MethodPath, Status> {
         match &self.0 {
-            Kind::Borrowed(path) => Ok(path),
+            Kind::Static(path) => Ok(path),
             Kind::Owned(path) => Ok(path),
             Kind::Wrong(why) => Err(why.clone()),
         }
     }
-
-    /// One more of the same.
-    pub(crate) fn again(&self) -> PathRef<'static> {
-        PathRef(match &self.0 {
-            Kind::Borrowed(path) => Kind::Owned(Box::new((*path).clone())),
-            Kind::Owned(path) => Kind::Owned(path.clone()),
-            Kind::Wrong(why) => Kind::Wrong(why.clone()),
-        })
-    }
-
-    pub(crate) fn into_owned(self) -> PathRef<'static> {
-        self.again()
-    }
 }
 
-impl<'a> IntoPath<'a> for &'a MethodPath {
+impl IntoPath for CallPath {
     #[inline]
-    fn into_path(self) -> PathRef<'a> {
-        PathRef(Kind::Borrowed(self))
+    fn into_path(self) -> CallPath {
+        self
     }
 }
 
-impl<'a> IntoPath<'a> for MethodPath {
-    fn into_path(self) -> PathRef<'a> {
-        PathRef(Kind::Owned(Box::new(self)))
+impl IntoPath for &MethodPath {
+    #[inline]
+    fn into_path(self) -> CallPath {
+        CallPath(Kind::Owned(self.clone()))
     }
 }
 
-impl<'a> IntoPath<'a> for &str {
-    fn into_path(self) -> PathRef<'a> {
+impl IntoPath for MethodPath {
+    #[inline]
+    fn into_path(self) -> CallPath {
+        CallPath(Kind::Owned(self))
+    }
+}
+
+impl IntoPath for &str {
+    fn into_path(self) -> CallPath {
         let Some((service, method)) = self.split_once('/') else {
-            return wrong(format!("{self:?} is no method: write Service/method"));
+            return CallPath::wrong(Status::invalid(format!("{self:?} is no method: write Service/method")));
         };
         match MethodPath::new(service, method) {
             Ok(path) => path.into_path(),
-            Err(error) => wrong(error.to_string()),
+            Err(error) => CallPath::wrong(Status::invalid(error.to_string())),
         }
     }
-}
-
-fn wrong(why: String) -> PathRef<'static> {
-    PathRef(Kind::Wrong(Status::invalid(why).not_begun()))
 }

@@ -6,34 +6,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use corewire_proto::rpc::{Begin, CallError, CallKey, Code, MethodPath, Mode, Options, Version};
 
 use super::Channel;
 use super::discovered::{Discovered, FlightId};
 use super::local::{self, LocalChannel};
-use super::options::{CallOptions, PathRef};
+use super::options::CallOptions;
+use super::request::Request;
 use crate::current::Current;
 use crate::interceptor::ClientInterceptor;
 use crate::link::{Kept, Link, Slot, State};
 use crate::server::millis_up;
 use crate::status::Status;
-
-/// A call that is to be made.
-pub(super) struct Plan<'a> {
-    pub(super) path: PathRef<'a>,
-    pub(super) payload: Option<Bytes>,
-    pub(super) mode: Mode,
-    pub(super) is_stream: bool,
-    /// The first message is the last.
-    pub(super) end: bool,
-    /// Of the slot.
-    pub(super) holders: u8,
-    pub(super) timeout: Option<Duration>,
-    pub(super) options: Option<Box<CallOptions>>,
-    /// The payload could not be made.
-    pub(super) broken: Option<Status>,
-}
 
 /// Where the beginning of a call stands. Boxed, since a call that need not wait has nothing to say here.
 #[derive(Default)]
@@ -50,55 +34,35 @@ struct Waiting {
 #[derive(Clone, Copy)]
 pub(super) struct Begun {
     pub(super) link: u32,
-    pub(super) place: u32,
+    pub(super) slot_index: u32,
     /// Of a call by a channel that balances.
     pub(super) flight: FlightId,
+    /// When it fails, by the worker's clock in ms; `u64::MAX`: never.
+    pub(super) deadline_ms: u64,
 }
 
-impl<'a> Plan<'a> {
-    pub(super) fn new(path: PathRef<'a>, mode: Mode, payload: Option<Bytes>) -> Self {
-        Self {
-            path,
-            payload,
-            mode,
-            is_stream: false,
-            end: false,
-            holders: 1,
-            timeout: None,
-            options: None,
-            broken: None,
-        }
-    }
-
-    pub(super) fn options(&mut self) -> &mut CallOptions {
-        self.options.get_or_insert_default()
-    }
-
-    /// As `poll_begin`, by a channel that is looked up.
+impl Request {
+    /// Begins the call once there is a connection that takes it. On the channel's worker.
     #[inline]
-    pub(super) fn poll_here(
+    pub(super) fn poll_begin(
         &mut self,
         channel: &Channel,
         wait: &mut Wait,
         context: &mut Context<'_>,
     ) -> Poll<Result<(Rc<Link>, Begun), Status>> {
         match local::find(channel.key()) {
-            Some(channel) => self.poll_begin(&channel, wait, context),
-            None => Poll::Ready(Err(Status::closed())),
+            Some(channel) => self.poll_begin_by(&channel, wait, context),
+            None => Poll::Ready(Err(Status::closed().unprocessed())),
         }
     }
 
-    /// Begins the call once there is a connection that takes it. On the channel's worker.
     #[inline]
-    fn poll_begin(
+    fn poll_begin_by(
         &mut self,
         channel: &LocalChannel,
         wait: &mut Wait,
         context: &mut Context<'_>,
     ) -> Poll<Result<(Rc<Link>, Begun), Status>> {
-        if let Some(status) = self.broken.take() {
-            return Poll::Ready(Err(status));
-        }
         let is_fail_fast = self.options.as_ref().and_then(|options| options.is_fail_fast);
         let is_fail_fast = is_fail_fast.unwrap_or(channel.settings.fail_fast);
         let begun = match &channel.discovered {
@@ -129,7 +93,7 @@ impl<'a> Plan<'a> {
                 Some(why) => format!("no connection was ready in time: {}", why.message()).into(),
                 None => "no connection was ready in time".into(),
             };
-            Err(Status::new(Code::DEADLINE_EXCEEDED, text).not_begun())
+            Err(Status::new(Code::DEADLINE_EXCEEDED, text).unprocessed())
         }))
     }
 
@@ -179,7 +143,7 @@ impl<'a> Plan<'a> {
         let (key, avoided) =
             options.map_or((None, None), |options| (options.key, options.avoided.as_deref()));
         if channel.is_closed() {
-            return Some(Err(Status::closed()));
+            return Some(Err(Status::closed().unprocessed()));
         }
         let picked = match discovered.pick(key, avoided, is_fail_fast) {
             Ok(Some(picked)) => picked,
@@ -222,6 +186,9 @@ impl<'a> Plan<'a> {
         let timeout = changed.as_ref().map_or(self.timeout, |options| options.timeout);
         let options = changed.as_deref().or(self.options.as_deref());
         let (left, told) = self.time_left(channel, wait, timeout);
+        if left.is_zero() {
+            return Some(Err(Status::deadline().unprocessed()));
+        }
         let begun = link.with(|state| {
             if state.waits(context) {
                 return None;
@@ -236,15 +203,17 @@ impl<'a> Plan<'a> {
             };
             let deadline_ms =
                 if left == Duration::MAX { u64::MAX } else { state.now_ms().saturating_add(millis_up(left)) };
-            let place = state.keep(key, deadline_ms, self.holders);
+            channel.epoch.get_or_init(|| epoch(state.now_ms()));
+            let slot_index = state.keep(key, deadline_ms, self.holders);
             if self.holders == 1 && self.mode == Mode::Unary {
-                state.slots[place].reader = Some(context.waker().clone());
+                state.slots[slot_index].reader = Some(context.waker().clone());
             }
             if self.mode != Mode::Unary && !channel.settings.interceptors.is_empty() {
-                watch_end(&channel.settings.interceptors, path, &mut state.slots[place]);
+                watch_end(&channel.settings.interceptors, path, &mut state.slots[slot_index]);
             }
             // Both are limited to far less.
-            Some(Ok(Begun { link: link.id as u32, place: place as u32, flight: FlightId::NONE }))
+            let (link, slot_index) = (link.id as u32, slot_index as u32);
+            Some(Ok(Begun { link, slot_index, flight: FlightId::NONE, deadline_ms }))
         })?;
         Some(begun.map(|begun| (link, begun)))
     }
@@ -287,16 +256,9 @@ impl<'a> Plan<'a> {
         let mut options = self.options.clone().unwrap_or_default();
         options.timeout = self.timeout;
         for interceptor in &channel.settings.interceptors {
-            interceptor.on_call(path, &mut options).map_err(Status::not_begun)?;
+            interceptor.on_call(path, &mut options).map_err(Status::unprocessed)?;
         }
         Ok(options)
-    }
-
-    /// The same without borrows.
-    pub(super) fn into_owned(self) -> Plan<'static> {
-        let Self { path, payload, mode, is_stream, end, holders, timeout, options, broken } = self;
-        let path = path.into_owned();
-        Plan { path, payload, mode, is_stream, end, holders, timeout, options, broken }
     }
 }
 
@@ -305,7 +267,7 @@ impl<'a> Plan<'a> {
 fn watch_end(interceptors: &[Arc<dyn ClientInterceptor>], path: &MethodPath, slot: &mut Slot) {
     let (interceptors, path, began) = (interceptors.to_vec(), path.clone(), corewire_driver::clock::now());
     slot.watch_end(move |code, metadata| {
-        super::tell(
+        super::on_end(
             &interceptors,
             &path,
             metadata,
@@ -318,14 +280,29 @@ fn watch_end(interceptors: &[Arc<dyn ClientInterceptor>], path: &MethodPath, slo
 impl Wait {
     pub(super) const NEW: Self = Self(None);
 
+    /// The wait of a call that is begun again, within its first time; on the channel's worker.
+    #[cold]
+    pub(super) fn until(channel: &Channel, deadline_ms: u64) -> Self {
+        let deadline = local::find(channel.key())
+            .and_then(|channel| channel.epoch.get()?.checked_add(Duration::from_millis(deadline_ms)));
+        Self(deadline.map(|deadline| Box::new(Waiting { deadline: Some(deadline), sleep: None })))
+    }
+
     /// Gives back what waiting took.
-    pub(super) fn give_up(&mut self, channel: &Channel) {
-        let Some(place) = self.0.as_mut().and_then(|wait| wait.sleep.take()) else { return };
+    pub(super) fn release(&mut self, channel: &Channel) {
+        let Some(sleep) = self.0.as_mut().and_then(|wait| wait.sleep.take()) else { return };
         let key = channel.key();
         channel.run_there(move || {
             if let Some(channel) = local::find(key) {
-                channel.drop_sleep(place);
+                channel.drop_sleep(sleep);
             }
         });
     }
+}
+
+/// When the worker's clock was 0.
+#[cold]
+fn epoch(now_ms: u64) -> Instant {
+    let now = corewire_driver::clock::now();
+    now.checked_sub(Duration::from_millis(now_ms)).unwrap_or(now)
 }

@@ -236,7 +236,7 @@ impl State {
                     if let Some(slot) = self.slot_of(call) {
                         slot.is_lost(match is_fault {
                             true => Status::new(why.code, why.reason.to_owned()),
-                            false => Status::unavailable("the server is going away").not_begun(),
+                            false => Status::unavailable("the server is going away").unprocessed(),
                         });
                     }
                 }

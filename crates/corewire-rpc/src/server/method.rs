@@ -15,8 +15,9 @@ use super::context::{Context, MethodName};
 use super::serve::{self, Call};
 use crate::current::Current;
 use crate::handle::Handle;
+use crate::sink::Sink;
 use crate::status::Status;
-use crate::stream::{Sink, Streaming};
+use crate::stream::Streaming;
 
 /// A call that has arrived.
 pub(crate) struct Incoming {

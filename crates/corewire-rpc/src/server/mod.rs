@@ -31,8 +31,9 @@ use crate::discover::{Registration, Registrations, RegistrySource, registered};
 use crate::gauges::ServerGauges;
 use crate::interceptor::ServerInterceptor;
 use crate::limits;
+use crate::sink::Sink;
 use crate::status::Status;
-use crate::stream::{Sink, Streaming};
+use crate::stream::Streaming;
 
 /// A server to be: where it listens, its services, its limits. It speaks versions 1 (galay-rpc) and 2 on one port.
 ///

@@ -97,10 +97,15 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
                 });
             }
         }
-        Err(status) => call.link().with(|state| {
-            fail(state, key, &status);
-            state.replies.remove(key);
-        }),
+        Err(status) => {
+            if let Some(slot_index) = call.slot_index {
+                call.link().release_held(slot_index);
+            }
+            call.link().with(|state| {
+                fail(state, key, &status);
+                state.replies.remove(key);
+            });
+        }
     }
     if let Some(slot_index) = call.slot_index {
         call.link().release_slot(slot_index, Code::OK);

@@ -9,8 +9,9 @@ use corewire_proto::rpc::Mode;
 use super::context::Context;
 use super::method::{Incoming, Maker, Outcome, maker};
 use crate::message::Message;
+use crate::sink::Sink;
 use crate::status::Status;
-use crate::stream::{Sink, Streaming};
+use crate::stream::Streaming;
 
 /// A service to be: its methods, each in one of the four modes. A name may be registered once per mode.
 ///

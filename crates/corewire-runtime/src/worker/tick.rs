@@ -28,13 +28,18 @@ impl Core {
     pub(crate) fn run(self: &Rc<Self>, mut done: impl FnMut() -> bool) {
         let mut commands = Vec::new();
         while !done() && !self.stop.get() {
-            self.tick(&mut commands, None);
+            self.tick(&mut commands, None, &mut done);
         }
     }
 
     /// One turn: wait, take what has happened, run what can run, fire what is due, send what is queued, end what is
     /// to end.
-    fn tick(self: &Rc<Self>, commands: &mut Vec<Command>, wait_max: Option<Duration>) {
+    fn tick(
+        self: &Rc<Self>,
+        commands: &mut Vec<Command>,
+        wait_max: Option<Duration>,
+        main: &mut dyn FnMut() -> bool,
+    ) {
         let wait = self.waiting_time(wait_max);
         let turned = self.driver.borrow_mut().turn_or_park(wait, &self.shared.mailbox);
         self.shared.mailbox.unpark();
@@ -52,7 +57,7 @@ impl Core {
         if self.aborted.get() > 0 {
             self.reap_aborted();
         }
-        self.run_ready();
+        self.run_ready(main);
         self.fire_timers();
         self.call_before_flush();
         if self.others_wait_to_send() {
@@ -164,7 +169,7 @@ impl Core {
 
     /// Runs the tasks that are ready now, while the budget lasts; those that become ready meanwhile have their turn in
     /// the next tick, after what they wait for was sent.
-    fn run_ready(&self) {
+    fn run_ready(&self, main: &mut dyn FnMut() -> bool) {
         let count = self.ready.borrow().len();
         let mut meter = Meter::new();
         self.begin_task_round();
@@ -177,6 +182,7 @@ impl Core {
                 break;
             }
         }
+        main();
         // What is deferred is served behind the tasks: it must wake again those that have just run.
         self.begin_task_round();
     }

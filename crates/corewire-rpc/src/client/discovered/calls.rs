@@ -22,7 +22,7 @@ impl FlightId {
 }
 
 /// A call in flight.
-pub(super) struct Call {
+pub(super) struct InFlight {
     member: Rc<Member>,
     flight: Flight,
     began: Instant,
@@ -30,19 +30,19 @@ pub(super) struct Call {
 
 /// What the end of a call says about its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::client) enum Verdict {
+pub(in crate::client) enum Outcome {
     Good,
     Bad,
-    /// Nothing: it was given up, or was not begun.
-    None,
+    /// Nothing: it was cancelled, or was not processed.
+    Unknown,
 }
 
-impl Verdict {
+impl Outcome {
     pub(in crate::client) fn of(result: Option<&Result<Bytes, Status>>) -> Self {
         match result {
-            None => Self::None,
+            None => Self::Unknown,
             Some(Ok(_)) => Self::Good,
-            Some(Err(status)) if status.is_not_begun() => Self::None,
+            Some(Err(status)) if status.is_unprocessed() => Self::Unknown,
             Some(Err(status)) => match status.code() {
                 Code::UNAVAILABLE
                 | Code::CONNECTION_CLOSED
@@ -50,7 +50,7 @@ impl Verdict {
                 | Code::PROTOCOL_ERROR
                 | Code::FLOW_CONTROL_ERROR => Self::Bad,
                 // Full is not broken: its load tells.
-                Code::CANCELLED | Code::RESOURCE_EXHAUSTED => Self::None,
+                Code::CANCELLED | Code::RESOURCE_EXHAUSTED => Self::Unknown,
                 // It was answered, if not as the caller would wish.
                 _ => Self::Good,
             },
@@ -63,35 +63,36 @@ impl Discovered {
     pub(in crate::client) fn begin(&self, picked: Picked) -> FlightId {
         let Picked { member, flight, began, .. } = picked;
         let mut calls = self.calls.borrow_mut();
-        let place = calls.insert(Call { member, flight, began });
-        match u32::try_from(place) {
-            Ok(place) if place != FlightId::NONE.0 => FlightId(place),
+        let index = calls.insert(InFlight { member, flight, began });
+        match u32::try_from(index) {
+            Ok(id) if id != FlightId::NONE.0 => FlightId(id),
             _ => {
-                calls.remove(place);
+                calls.remove(index);
                 FlightId::NONE
             }
         }
     }
 
     /// A call is over.
-    pub(in crate::client) fn end(&self, id: FlightId, verdict: Verdict) {
-        let Some(Call { member, flight, began }) = self.calls.borrow_mut().try_remove(id.0 as usize) else {
+    pub(in crate::client) fn end(&self, id: FlightId, outcome: Outcome) {
+        let Some(InFlight { member, flight, began }) = self.calls.borrow_mut().try_remove(id.0 as usize)
+        else {
             return;
         };
         let now = corewire_driver::clock::now();
         let latency = now.saturating_duration_since(began);
-        match verdict {
-            Verdict::Good => flight.succeeded(latency),
-            Verdict::Bad => flight.failed(latency),
-            Verdict::None => return,
+        match outcome {
+            Outcome::Good => flight.succeeded(latency),
+            Outcome::Bad => flight.failed(latency),
+            Outcome::Unknown => return,
         }
-        if verdict == Verdict::Good && !member.has_failed.get() {
+        if outcome == Outcome::Good && !member.has_failed.get() {
             return;
         }
         let state = &mut *self.state.borrow_mut();
         let Some(outliers) = &mut state.outliers else { return };
         let now = self.since_origin(now);
-        if verdict == Verdict::Good {
+        if outcome == Outcome::Good {
             return outliers.succeeded(&member.instance, now);
         }
         member.has_failed.set(true);

@@ -16,8 +16,8 @@ use corewire_discovery::{
 use corewire_runtime::{JoinHandle, WorkerHandle, spawn_local};
 use slab::Slab;
 
-use self::calls::Call;
-pub(super) use self::calls::{FlightId, Verdict};
+use self::calls::InFlight;
+pub(super) use self::calls::{FlightId, Outcome};
 use self::member::Member;
 pub(crate) use self::pick::Avoided;
 use super::local::LocalChannel;
@@ -50,7 +50,7 @@ pub(super) struct Discovered {
     /// What times are counted from.
     origin: Instant,
     state: RefCell<State>,
-    calls: RefCell<Slab<Call>>,
+    calls: RefCell<Slab<InFlight>>,
     follower: Cell<Option<JoinHandle<()>>>,
 }
 

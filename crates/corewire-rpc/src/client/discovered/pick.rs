@@ -100,7 +100,7 @@ impl Discovered {
         if state.members.is_empty() {
             let service = &self.service;
             return Some(
-                Status::unavailable(format!("the registry knows no endpoint of {service}")).not_begun(),
+                Status::unavailable(format!("the registry knows no endpoint of {service}")).unprocessed(),
             );
         }
         let mut last = None;

@@ -12,8 +12,8 @@ use super::wire::{
 };
 use crate::message::Json;
 use crate::server::{Context, Service};
+use crate::sink::Sink;
 use crate::status::Status;
-use crate::stream::Sink;
 
 /// Most leases that other processes hold in one registry.
 pub const LEASES_MAX: usize = 65_536;

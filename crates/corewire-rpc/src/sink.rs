@@ -1,0 +1,220 @@
+//! The sending end of a stream of messages.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use corewire_runtime::spawn_local;
+
+use crate::current::Current;
+use crate::handle::{Handle, Remote};
+use crate::message::Message;
+use crate::status::Status;
+
+/// Sends messages to the peer: requests at a caller, responses in a handler.
+///
+/// A caller ends its half by [`finish`](Self::finish) or by dropping the sink, and the responses go on: what cancels the
+/// call is dropping those. A handler's half ends when the handler does.
+///
+/// It is a [`futures_sink::Sink`] too, whose `close` ends a caller's half. That holds one message between `start_send` and
+/// the next `poll_ready` or `poll_flush`. A caller's sink that is dropped before sends it all the same.
+///
+/// ```
+/// use corewire_rpc::{Bytes, Channel, Context, RpcServer, Service, Sink, Streaming};
+///
+/// let echo = Service::new("Chat")
+///     .bidi("echo", |said: Streaming, answers: Sink, _: Context| async move { said.forward(answers).await });
+/// let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo).workers(1).start()?;
+/// let channel = Channel::to(server.uri()).build()?;
+/// corewire::wait(async {
+///     let (mut say, mut answers) = channel.bidi::<Bytes, Bytes>("Chat/echo").await?;
+///     say.send("one".into()).await?;
+///     drop(say);
+///     assert_eq!(answers.next().await.transpose()?.as_deref(), Some(&b"one"[..]));
+///     assert!(answers.next().await.is_none(), "the server has ended too");
+///     Ok::<(), corewire_rpc::Status>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Sink<T = Bytes> {
+    // Dropped before the handle: it must not outlive the hold on the call.
+    remote: Option<Remote<Result<(), Status>>>,
+    handle: Handle,
+    /// A message that was taken by `start_send` and is not sent yet.
+    queued: Option<Bytes>,
+    end: End,
+    message: PhantomData<fn(T)>,
+}
+
+/// How the half of a sink ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// At a caller: by its sink.
+    BySink,
+    /// At a caller: its worker was told to end it.
+    Finishing,
+    /// At a caller: it has ended.
+    Ended,
+    /// In a handler, when that ends. A message may be held a moment so that the last one can say that it is.
+    ByHandler { may_hold: bool },
+}
+
+impl<T> Sink<T> {
+    pub(crate) const fn of_handler(handle: Handle, may_hold: bool) -> Self {
+        Self::new(handle, End::ByHandler { may_hold })
+    }
+
+    pub(crate) const fn of_caller(handle: Handle, is_finished: bool) -> Self {
+        Self::new(handle, if is_finished { End::Ended } else { End::BySink })
+    }
+
+    const fn new(handle: Handle, end: End) -> Self {
+        Self { remote: None, handle, queued: None, end, message: PhantomData }
+    }
+
+    /// Ends the requests; responses go on. Dropping the sink does the same, and tells no error. In a handler it only waits
+    /// until all is sent.
+    ///
+    /// # Errors
+    /// The call is over.
+    pub async fn finish(mut self) -> Result<(), Status> {
+        poll_fn(|context| self.poll_finish(context)).await
+    }
+
+    fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        ready!(self.poll_queued(context))?;
+        if self.end == End::BySink {
+            if let Some(ended) = self.handle.local(|link, slot_index| link.finish(slot_index, None)) {
+                self.end = End::Ended;
+                return Poll::Ready(ended);
+            }
+            self.end = End::Finishing;
+            let remote = self.handle.remote(|link, slot_index, _| Poll::Ready(link.finish(slot_index, None)));
+            self.remote = Some(remote);
+            ready!(self.poll_queued(context))?;
+        }
+        if self.end == End::Finishing {
+            self.end = End::Ended;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what was taken before; ready when nothing of it is left.
+    fn poll_queued(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        loop {
+            if let Some(remote) = &mut self.remote {
+                let sent =
+                    ready!(Pin::new(remote).poll(context)).unwrap_or_else(|_| Err(Status::worker_stopped()));
+                self.remote = None;
+                sent?;
+            }
+            let Some(mut payload) = self.queued.take() else { return Poll::Ready(Ok(())) };
+            match self.poll_send_local(&mut payload, context) {
+                Poll::Pending => {
+                    self.queued = Some(payload);
+                    return Poll::Pending;
+                }
+                Poll::Ready(Some(sent)) => return Poll::Ready(sent),
+                Poll::Ready(None) => self.send_remote(payload),
+            }
+        }
+    }
+
+    /// `None`: the calling code runs elsewhere.
+    #[inline]
+    fn poll_send_local(
+        &self,
+        payload: &mut Bytes,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<(), Status>>> {
+        let hold =
+            self.end == End::ByHandler { may_hold: true } && Current::get().slot == Some(self.handle.key());
+        match self.handle.local(|link, slot_index| link.poll_send(slot_index, payload, hold, context)) {
+            Some(polled) => polled.map(Some),
+            None if self.handle.is_local() => Poll::Ready(Some(Err(Status::closed()))),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn send_remote(&mut self, mut payload: Bytes) {
+        self.remote = Some(self.handle.remote(move |link, slot_index, context| {
+            link.poll_send(slot_index, &mut payload, false, context)
+        }));
+    }
+}
+
+impl<T: Message> Sink<T> {
+    /// Sends a message, once the peer has granted credit and the connection takes bytes. Dropping the future before it
+    /// is ready sends it or not, but never a part of it.
+    ///
+    /// # Errors
+    /// The call is over, or the message cannot be written or sent.
+    pub async fn send(&mut self, message: T) -> Result<(), Status> {
+        let mut payload = message.encode()?;
+        if self.remote.is_some() || self.queued.is_some() {
+            poll_fn(|context| self.poll_queued(context)).await?;
+        }
+        match poll_fn(|context| self.poll_send_local(&mut payload, context)).await {
+            Some(sent) => sent,
+            None => {
+                self.send_remote(payload);
+                poll_fn(|context| self.poll_queued(context)).await
+            }
+        }
+    }
+}
+
+impl<T: Message> futures_sink::Sink<T> for Sink<T> {
+    type Error = Status;
+
+    fn poll_ready(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.poll_queued(context)
+    }
+
+    fn start_send(mut self: Pin<&mut Self>, message: T) -> Result<(), Status> {
+        self.queued = Some(message.encode()?);
+        Ok(())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.poll_queued(context)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.poll_finish(context)
+    }
+}
+
+impl<T> Drop for Sink<T> {
+    fn drop(&mut self) {
+        match self.end {
+            End::Ended | End::ByHandler { .. } => {}
+            End::BySink if self.queued.is_some() || self.remote.is_some() => {
+                // What was taken is sent first, by a task that holds the call.
+                let (remote, queued) = (self.remote.take(), self.queued.take());
+                let handle = self.handle.take();
+                let home = handle.home().clone();
+                let rest = Sink::<Bytes> { remote, handle, queued, end: End::Ended, message: PhantomData };
+                // A worker that has stopped has ended the call.
+                let _ = home.run(move || {
+                    let mut rest = rest;
+                    rest.end = End::BySink;
+                    drop(spawn_local(rest.finish()));
+                });
+            }
+            // An error says that the call is over.
+            End::BySink | End::Finishing => {
+                self.handle.run(|link, slot_index| drop(link.finish(slot_index, None)));
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sink<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").field("is_finished", &(self.end == End::Ended)).finish_non_exhaustive()
+    }
+}
