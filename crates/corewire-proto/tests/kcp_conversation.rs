@@ -161,6 +161,24 @@ fn a_segment_is_sent_again_when_its_time_is_up_and_later_each_time() {
 }
 
 #[test]
+fn in_a_thin_stream_a_timed_out_segment_is_sent_twice() {
+    let mut a = kcp(Config::turbo());
+    a.send(b"x").unwrap();
+    datagrams(&mut a, 0);
+    a.receive(30, &segment(Command::Ack, 0, 0, 128)).unwrap();
+    a.send(b"y").unwrap();
+    let mut times = Vec::new();
+    let mut now = 30;
+    while times.len() < 5 {
+        if !datagrams(&mut a, now).is_empty() {
+            times.push(now - 30);
+        }
+        now += a.next_timeout(now).unwrap().max(1);
+    }
+    assert_eq!(times, [0, 90, 100, 302, 605], "the time-out of 90 ms grows by half as ever");
+}
+
+#[test]
 fn two_later_acknowledgements_bring_a_lost_segment_at_once() {
     let mut a = kcp(Config::turbo());
     (0..6).for_each(|_| a.send(&[1; 1376]).unwrap());

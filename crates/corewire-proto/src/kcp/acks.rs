@@ -1,5 +1,7 @@
 //! Acknowledgements that wait for the next datagram.
 
+use std::collections::VecDeque;
+
 /// One acknowledgement: the segment's number, and the time-stamp to echo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ack {
@@ -17,11 +19,26 @@ pub(super) struct Acks {
     due_at: u64,
     ahead_max: usize,
     delay_ms: u64,
+    /// Those of segments ahead of their turn that were sent lately, with the time of the first sending.
+    repeats: VecDeque<(u64, Ack)>,
 }
+
+/// Beyond as many as there are new ones in a datagram, so many are repeated.
+const REPEATS: usize = 3;
+/// How many may be kept for that, and for how long in ms: later their time-stamp would make a round trip look longer.
+const REPEATS_MAX: usize = 64;
+const REPEAT_WITHIN_MS: u64 = 10;
 
 impl Acks {
     pub(super) fn new(ahead_max: usize, delay_ms: u32) -> Self {
-        Self { ahead: Vec::new(), newest: None, due_at: 0, ahead_max, delay_ms: delay_ms.into() }
+        Self {
+            ahead: Vec::new(),
+            newest: None,
+            due_at: 0,
+            ahead_max,
+            delay_ms: delay_ms.into(),
+            repeats: VecDeque::new(),
+        }
     }
 
     /// A segment that the cumulative number covers: in its turn, or seen before.
@@ -63,6 +80,26 @@ impl Acks {
         self.newest.take()
     }
 
+    /// The acknowledgement of a segment ahead of its turn has been written for the first time.
+    pub(super) fn repeat_later(&mut self, ack: Ack, now: u64) {
+        if self.repeats.len() == REPEATS_MAX {
+            self.repeats.pop_front();
+        }
+        self.repeats.push_back((now, ack));
+    }
+
+    /// Acknowledgements to write again in a datagram that has `new` ones: a lost one must not have the peer send
+    /// data again. The last `new` are those of the datagram itself.
+    pub(super) fn repeats(
+        &mut self,
+        now: u64,
+        new: usize,
+        is_covered: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = Ack> {
+        self.repeats.retain(|(at, ack)| now <= at + REPEAT_WITHIN_MS && !is_covered(ack.number));
+        self.repeats.iter().rev().skip(new).take(new + REPEATS).map(|(_, ack)| *ack)
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.newest.is_none() && self.ahead.is_empty()
@@ -71,10 +108,11 @@ impl Acks {
     pub(super) fn clear(&mut self) {
         self.ahead = Vec::new();
         self.newest = None;
+        self.repeats = VecDeque::new();
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.ahead.capacity() * size_of::<Ack>()
+        self.ahead.capacity() * size_of::<Ack>() + self.repeats.capacity() * size_of::<(u64, Ack)>()
     }
 }
 
@@ -107,6 +145,17 @@ mod tests {
         assert_eq!(acks.pop(covered), Some(ack(0)));
         assert_eq!(acks.pop(covered), None);
         assert_eq!(acks.due_at(), None);
+    }
+
+    #[test]
+    fn those_of_the_datagrams_before_are_repeated_for_a_while() {
+        let mut acks = Acks::new(8, 0);
+        (1..=6).for_each(|number| acks.repeat_later(ack(number), 0));
+        let numbers = |acks: &mut Acks, now, new| -> Vec<u32> {
+            acks.repeats(now, new, |number| number < 2).map(|ack| ack.number).collect()
+        };
+        assert_eq!(numbers(&mut acks, 10, 1), [5, 4, 3, 2]);
+        assert!(numbers(&mut acks, 11, 1).is_empty());
     }
 
     #[test]

@@ -107,6 +107,7 @@ impl Kcp {
     pub(super) fn close_now(&mut self, reason: CloseReason) {
         self.ending.phase = Phase::Closed(reason);
         self.outgoing.clear();
+        self.congestion.clear();
         self.acks.clear();
         self.resending = Default::default();
         self.window_news.ask = false;
@@ -188,7 +189,7 @@ impl Kcp {
     /// Takes the peer's end segment.
     pub(super) fn take_end(&mut self, header: &Header) {
         let ahead = header.timestamp.wrapping_sub(self.incoming.next());
-        let is_plausible = ahead <= u32::from(self.config.receive_window);
+        let is_plausible = ahead <= u32::from(self.config.receive_window_max());
         if header.fragment & fin::RESET != 0 {
             if is_plausible && !self.ending.is_closed() {
                 self.close_now(CloseReason::Reset);

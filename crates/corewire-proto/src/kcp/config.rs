@@ -1,5 +1,6 @@
 //! Settings of a conversation.
 
+use super::congestion::CongestionControl;
 use super::error::ConfigError;
 use super::wire::HEADER_LEN;
 
@@ -33,7 +34,8 @@ pub struct Config {
     pub(super) interval_ms: u32,
     pub(super) fast_resend: u32,
     pub(super) fast_resend_limit: u32,
-    pub(super) congestion_window: bool,
+    pub(super) windows_max: u16,
+    pub(super) congestion: CongestionControl,
     pub(super) min_rto_ms: u32,
     pub(super) dead_link: u32,
     pub(super) ack_delay_ms: u32,
@@ -63,7 +65,8 @@ impl Default for Config {
             interval_ms: 40,
             fast_resend: 0,
             fast_resend_limit: 5,
-            congestion_window: true,
+            windows_max: 0,
+            congestion: CongestionControl::Kcp,
             min_rto_ms: 100,
             dead_link: 20,
             ack_delay_ms: 0,
@@ -92,7 +95,7 @@ impl Config {
         self.nodelay = nodelay;
         self.interval_ms = interval_ms;
         self.fast_resend = resend;
-        self.congestion_window = !no_congestion;
+        self.congestion = if no_congestion { CongestionControl::Off } else { CongestionControl::Kcp };
         self.min_rto_ms = if nodelay { 30 } else { 100 };
         self
     }
@@ -102,6 +105,23 @@ impl Config {
     pub fn windows(mut self, send: u16, receive: u16) -> Self {
         self.send_window = send;
         self.receive_window = receive;
+        self
+    }
+
+    /// How far the windows may grow with what the path takes (up to 32,768 segments; default: not at all). The receive
+    /// window grows while the peer uses it up and everything is read at once; the send window grows with
+    /// [`CongestionControl::Bbr`] alone. The send queue gets as many segments at least.
+    ///
+    /// At a loss of 10 %, a path is full with about five times the segments that it holds in a round trip.
+    pub fn windows_max(mut self, segments: u16) -> Self {
+        self.windows_max = segments;
+        self.send_queue = self.send_queue.max(segments.into());
+        self
+    }
+
+    /// What limits the data in flight beside the windows; [`nodelay`](Self::nodelay) sets it too, so call this after.
+    pub fn congestion(mut self, control: CongestionControl) -> Self {
+        self.congestion = control;
         self
     }
 
@@ -191,6 +211,19 @@ impl Config {
         self
     }
 
+    /// Segments in flight at most.
+    pub(super) fn send_window_max(&self) -> u16 {
+        match self.congestion {
+            CongestionControl::Bbr => self.send_window.max(self.windows_max),
+            CongestionControl::Off | CongestionControl::Kcp => self.send_window,
+        }
+    }
+
+    /// Segments held for reading at most.
+    pub(super) fn receive_window_max(&self) -> u16 {
+        self.receive_window.max(self.windows_max)
+    }
+
     pub(super) const fn mss(&self) -> usize {
         self.mtu - HEADER_LEN
     }
@@ -205,9 +238,10 @@ impl Config {
         };
         check("mtu", self.mtu as u64, 64, MAX_DATAGRAM as u64)?;
         check("send_window", self.send_window.into(), 1, MAX_WINDOW)?;
+        check("windows_max", self.windows_max.into(), 0, MAX_WINDOW)?;
         check("receive_window", self.receive_window.into(), LEAST_RECEIVE_WINDOW.into(), MAX_WINDOW)?;
         check("max_fragments", self.max_fragments as u64, 1, 255)?;
-        let least_queue = self.max_fragments.max(self.send_window.into()) as u64;
+        let least_queue = self.max_fragments.max(self.send_window_max().into()) as u64;
         check("send_queue", self.send_queue as u64, least_queue, 1 << 20)?;
         check("interval_ms", self.interval_ms.into(), 1, 5000)?;
         check("min_rto_ms", self.min_rto_ms.into(), 1, 60_000)?;

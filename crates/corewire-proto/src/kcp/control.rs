@@ -3,7 +3,7 @@
 use super::acks::Acks;
 use super::close::Ending;
 use super::config::{Config, LEAST_RECEIVE_WINDOW};
-use super::congestion::Congestion;
+use super::congestion::{Congestion, CongestionControl};
 use super::error::ConfigError;
 use super::pool::Pool;
 use super::receive_ring::ReceiveRing;
@@ -139,16 +139,21 @@ impl Kcp {
     }
 
     fn from_valid_at(conversation: u32, config: Config, send_from: u32, receive_from: u32) -> Self {
-        let buffers_kept = usize::from(config.send_window.max(config.receive_window));
+        let buffers_kept = usize::from(config.send_window_max().max(config.receive_window_max()));
+        let windows = (config.send_window_max().into(), config.mtu);
         Self {
             conversation,
             outgoing: SendRing::new(config.send_queue, send_from),
-            incoming: ReceiveRing::new(config.receive_window, receive_from),
+            incoming: ReceiveRing::new(config.receive_window, config.receive_window_max(), receive_from),
             read_offset: 0,
             pool: Pool::new(buffers_kept),
-            acks: Acks::new(usize::from(config.receive_window), config.ack_delay_ms),
-            round_trip: RoundTrip::new(config.min_rto_ms, config.interval_ms),
-            congestion: Congestion::new(config.congestion_window, config.send_window.into(), send_from),
+            acks: Acks::new(usize::from(config.receive_window_max()), config.ack_delay_ms),
+            round_trip: RoundTrip::new(
+                config.min_rto_ms,
+                config.interval_ms,
+                config.congestion == CongestionControl::Bbr,
+            ),
+            congestion: Congestion::new(config.congestion, windows.0, send_from, windows.1),
             resending: Resending::default(),
             remote: Remote {
                 window: LEAST_RECEIVE_WINDOW.into(),

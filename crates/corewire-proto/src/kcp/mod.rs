@@ -42,6 +42,7 @@ mod wire;
 
 pub use close::State;
 pub use config::{Config, Mode};
+pub use congestion::CongestionControl;
 pub use control::{Kcp, Stats};
 #[cfg(feature = "aead")]
 pub use envelope::{Envelope, OpenError, SealError, Senders};

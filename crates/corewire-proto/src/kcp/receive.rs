@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::acks::Ack;
+use super::congestion::Delivered;
 use super::control::Kcp;
 use super::error::{CloseReason, ReceiveError};
 use super::receive_ring::Inserted;
@@ -16,9 +17,11 @@ const ACKS_BACK: u32 = 65_536;
 /// What the acknowledgements of one datagram amount to.
 #[derive(Debug, Default)]
 struct Acknowledged {
-    segments: u32,
-    /// The highest number that was acknowledged by name for the first time, and the time-stamp it echoes.
-    newest: Option<Ack>,
+    delivered: Delivered,
+    /// The highest number that was acknowledged by name for the first time.
+    newest: Option<u32>,
+    /// The last transmission that was answered, in the order of all.
+    order: Option<u64>,
 }
 
 /// Where data goes that arrives in its turn.
@@ -78,9 +81,9 @@ impl Kcp {
         self.stats.datagrams_received += 1;
         let mut acknowledged = Acknowledged::default();
         let outcome = self.take_segments(now, datagram, sink, &mut acknowledged);
-        if acknowledged.segments > 0 {
+        if acknowledged.delivered.segments > 0 {
             self.remote.has_answered = true;
-            self.congestion.on_acknowledged(acknowledged.segments);
+            self.congestion.on_acknowledged(now, &acknowledged.delivered);
             if self.outgoing.in_flight() == 0 {
                 self.resending = Default::default();
             }
@@ -231,7 +234,8 @@ impl Kcp {
             self.take_ack(now, header, acknowledged);
         }
         self.take_window(header);
-        acknowledged.segments += self.outgoing.acknowledge_before(header.unacknowledged, &mut self.pool);
+        let delivered = &mut acknowledged.delivered;
+        self.outgoing.acknowledge_before(header.unacknowledged, delivered, &mut self.pool);
         match header.command {
             Command::Push => self.take_data(now, header, data, sink),
             Command::WindowAsk => {
@@ -253,14 +257,18 @@ impl Kcp {
             self.stats.outside_window += 1;
             return;
         }
-        self.round_trip.sample(now as u32, header.timestamp);
         let datagram = self.stats.datagrams_received;
-        if !self.outgoing.acknowledge(header.number, datagram, &mut self.pool) {
-            return;
+        let (number, echoed_ms) = (header.number, header.timestamp);
+        let (delivered, pool) = (&mut acknowledged.delivered, &mut self.pool);
+        let news = self.outgoing.acknowledge(number, echoed_ms, datagram, delivered, pool);
+        // A repeated acknowledgement says nothing about the time of a round trip.
+        let Some(news) = news else { return };
+        if let Some(round_trip_ms) = self.round_trip.sample(now as u32, echoed_ms) {
+            delivered.add_round_trip(round_trip_ms);
         }
-        acknowledged.segments += 1;
-        if acknowledged.newest.is_none_or(|newest| distance(header.number, newest.number) > 0) {
-            acknowledged.newest = Some(Ack { number: header.number, timestamp: header.timestamp });
+        acknowledged.order = acknowledged.order.max(news.order);
+        if acknowledged.newest.is_none_or(|newest| distance(number, newest) > 0) {
+            acknowledged.newest = Some(number);
         }
     }
 
@@ -328,15 +336,15 @@ impl Kcp {
 
     #[inline]
     fn look_for_losses(&mut self, acknowledged: &Acknowledged) {
-        let Some(newest) = acknowledged.newest else { return };
-        let has_gap = distance(newest.number, self.outgoing.first()) > 0;
+        let (Some(newest), Some(order)) = (acknowledged.newest, acknowledged.order) else { return };
+        let has_gap = distance(newest, self.outgoing.first()) > 0;
         if !has_gap {
             return;
         }
         let datagram = self.stats.datagrams_received;
         // Without fast resending the count still tells a lost segment from a dead path.
         let threshold = if self.config.fast_resend == 0 { u32::MAX } else { self.config.fast_resend };
-        let is_due = self.outgoing.count_overtaken(newest.number, datagram, newest.timestamp, threshold);
+        let is_due = self.outgoing.count_overtaken(newest, datagram, order, threshold);
         self.resending.is_fast_due |= is_due;
     }
 }

@@ -31,6 +31,9 @@ pub(super) struct ReceiveRing {
     head: u32,
     next: u32,
     window: u32,
+    window_max: u32,
+    /// Segments received since the window grew, while nothing was left unread.
+    read_since_growth: u32,
     /// Whole messages in `head..next`.
     complete: usize,
     /// Fragments at the end of `head..next` that belong to a message that is not whole.
@@ -42,13 +45,15 @@ const LEAST_SLOTS: usize = 8;
 const DUPLICATES_BACK: u32 = 65_536;
 
 impl ReceiveRing {
-    pub(super) const fn new(window: u16, first: u32) -> Self {
+    pub(super) const fn new(window: u16, window_max: u16, first: u32) -> Self {
         Self {
             slots: Vec::new(),
             mask: 0,
             head: first,
             next: first,
             window: window as u32,
+            window_max: window_max as u32,
+            read_since_growth: 0,
             complete: 0,
             partial: 0,
         }
@@ -95,6 +100,7 @@ impl ReceiveRing {
             let behind = self.next.wrapping_sub(number);
             return if behind <= DUPLICATES_BACK { Inserted::Duplicate } else { Inserted::Outside };
         }
+        self.grow_window(ahead);
         let needed = number.wrapping_sub(self.head) as usize + 1;
         if needed > self.slots.len() {
             self.grow(needed);
@@ -113,6 +119,16 @@ impl ReceiveRing {
         Inserted::InTurn
     }
 
+    /// Doubles the window when the peer has come near its end, and a whole window was read since it grew last.
+    #[inline]
+    fn grow_window(&mut self, ahead: u32) {
+        if ahead >= self.window / 2 && self.read_since_growth >= self.window && self.window < self.window_max
+        {
+            self.window = (self.window * 2).min(self.window_max);
+            self.read_since_growth = 0;
+        }
+    }
+
     /// Segment `number` comes in its turn, and nothing that came before it waits to be read.
     #[inline]
     pub(super) const fn is_awaited(&self, number: u32) -> bool {
@@ -124,6 +140,7 @@ impl ReceiveRing {
     pub(super) fn pass_over(&mut self) {
         self.head = self.head.wrapping_add(1);
         self.next = self.head;
+        self.read_since_growth = self.read_since_growth.saturating_add(1);
         self.advance();
     }
 
@@ -159,6 +176,7 @@ impl ReceiveRing {
         }
         let segment = std::mem::take(&mut self.slots[self.head as usize & self.mask]);
         self.head = self.head.wrapping_add(1);
+        self.read_since_growth = self.read_since_growth.saturating_add(1);
         if segment.fragment == 0 {
             self.complete -= 1;
         } else if self.complete == 0 {

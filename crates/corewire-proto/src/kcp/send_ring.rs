@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::congestion::{Delivered, Stamp};
 use super::pool::Pool;
 use super::wire::distance;
 
@@ -36,8 +37,17 @@ pub(super) struct Outgoing {
     pub(super) rto_ms: u32,
     pub(super) sent_at: u64,
     pub(super) resend_at: u64,
+    /// How many transmissions of any segment there were before its last one.
+    pub(super) order: u64,
+    pub(super) stamp: Stamp,
     /// The datagram (by count) whose acknowledgement took it.
     acknowledged_by: u64,
+}
+
+/// A segment was acknowledged by name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Acknowledged {
+    pub(super) order: Option<u64>,
 }
 
 /// Numbers: `first` ≤ `next` ≤ `end`; in flight are `first..next`, waiting are `next..end`.
@@ -138,38 +148,47 @@ impl SendRing {
         number
     }
 
-    /// The peer has everything before `number`. Returns how many segments that acknowledges for the first time;
+    /// The peer has everything before `number`. What that acknowledges for the first time is added to `delivered`;
     /// a number outside of what is in flight acknowledges nothing.
     #[inline]
-    pub(super) fn acknowledge_before(&mut self, number: u32, pool: &mut Pool) -> u32 {
+    pub(super) fn acknowledge_before(&mut self, number: u32, delivered: &mut Delivered, pool: &mut Pool) {
         if number.wrapping_sub(self.first) > self.in_flight() {
-            return 0;
+            return;
         }
-        let mut newly = 0;
         while self.first != number {
             let first = self.first;
             let slot = self.slot(first);
             if !slot.acknowledged {
-                newly += 1;
+                delivered.add(slot);
                 reclaim(slot, pool);
             }
             self.first = first.wrapping_add(1);
         }
-        newly
     }
 
-    /// The peer has segment `number`; true when that is news. `datagram` tells the datagrams of the peer apart.
+    /// The peer has segment `number`. When that is news it is added to `delivered`, and the place of its last
+    /// transmission in the order of all is returned, if the peer answers that one. `datagram` tells the datagrams of
+    /// the peer apart.
     #[inline]
-    pub(super) fn acknowledge(&mut self, number: u32, datagram: u64, pool: &mut Pool) -> bool {
+    pub(super) fn acknowledge(
+        &mut self,
+        number: u32,
+        echoed_ms: u32,
+        datagram: u64,
+        delivered: &mut Delivered,
+        pool: &mut Pool,
+    ) -> Option<Acknowledged> {
         if number.wrapping_sub(self.first) >= self.in_flight() {
-            return false;
+            return None;
         }
         let slot = self.slot(number);
         if slot.acknowledged {
-            return false;
+            return None;
         }
         slot.acknowledged = true;
         slot.acknowledged_by = datagram;
+        let order = (slot.sent_at as u32 == echoed_ms).then_some(slot.order);
+        delivered.add(slot);
         reclaim(slot, pool);
         while self.first != self.next {
             let first = self.first;
@@ -178,18 +197,12 @@ impl SendRing {
             }
             self.first = first.wrapping_add(1);
         }
-        true
+        Some(Acknowledged { order })
     }
 
-    /// Counts, for each segment still missing, the later ones that this datagram acknowledged. Those sent after
-    /// `echoed_ms` say nothing about it and are not counted. True when one is overtaken `threshold` times.
-    pub(super) fn count_overtaken(
-        &mut self,
-        newest: u32,
-        datagram: u64,
-        echoed_ms: u32,
-        threshold: u32,
-    ) -> bool {
+    /// Counts, for each segment still missing, the later ones that this datagram acknowledged. One that was sent after
+    /// the last of these (`order`) is not overtaken by them. True when one is overtaken `threshold` times.
+    pub(super) fn count_overtaken(&mut self, newest: u32, datagram: u64, order: u64, threshold: u32) -> bool {
         let mut later = 0;
         let mut any_due = false;
         let mut number = newest;
@@ -197,7 +210,7 @@ impl SendRing {
             let slot = self.slot(number);
             if slot.acknowledged {
                 later += u32::from(slot.acknowledged_by == datagram);
-            } else if distance(slot.sent_at as u32, echoed_ms) <= 0 {
+            } else if slot.order < order {
                 slot.overtaken = slot.overtaken.saturating_add(later);
                 any_due |= slot.overtaken >= threshold;
             }

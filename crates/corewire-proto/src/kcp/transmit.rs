@@ -6,6 +6,9 @@ use super::round_trip::MAX_RTO_MS;
 use super::wire::{Command, HEADER_LEN, Header, distance};
 
 const PROBE_MAX_MS: u32 = 120_000;
+/// With so few segments in flight, hardly any acknowledgement of a later one tells that one was lost: the time-out has
+/// to, and what it sends again goes twice, for a second time-out would come late.
+const THIN_STREAM: u32 = 8;
 
 /// Datagrams that [`Kcp::poll_transmit`] has appended to the buffer, back to back.
 ///
@@ -55,6 +58,7 @@ impl Kcp {
     /// (`max_datagrams` × MTU) nothing is allocated.
     pub fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>, max_datagrams: usize) -> Option<Transmit> {
         self.pass_time(now);
+        self.congestion.advance(now);
         self.probe_window(now);
         let begin = out.len();
         let mut segment_size = 0;
@@ -81,16 +85,22 @@ impl Kcp {
     /// Milliseconds until [`poll_transmit`](Self::poll_transmit) has something to do if nothing is received or
     /// sent before; 0 when it has now, `None` when only an arrival or a send can change anything.
     pub fn next_timeout(&self, now: u64) -> Option<u64> {
-        let resend_at = if self.resending.is_fast_due || self.resending.pass.is_some() {
-            now
-        } else {
-            self.resending.due_at
+        let is_resend_due = self.resending.is_fast_due || self.resending.pass.is_some();
+        let resend_at = match if is_resend_due { now } else { self.resending.due_at } {
+            NEVER => NEVER,
+            due_at => due_at.max(self.congestion.resend_at(now)),
         };
         let has_news = (self.window_news.ask || self.window_news.tell) && !self.ending.is_closed();
         let has_data = self.outgoing.has_unsent() && !self.ending.is_closed();
         let mut at = resend_at;
-        if has_news || (has_data && self.outgoing.in_flight() < self.send_limit()) {
+        if has_news {
             at = now;
+        }
+        if has_data
+            && self.outgoing.in_flight() < self.send_limit()
+            && let Some(send_at) = self.congestion.send_at(now)
+        {
+            at = at.min(send_at);
         }
         if has_data && self.remote.window == 0 {
             at = at.min(self.window_news.probe.map_or(now, |(probe_at, _)| probe_at));
@@ -107,7 +117,7 @@ impl Kcp {
     /// Segments that may be in flight now.
     #[inline]
     fn send_limit(&self) -> u32 {
-        u32::from(self.config.send_window).min(self.remote.window).min(self.congestion.window())
+        u32::from(self.config.send_window_max()).min(self.remote.window).min(self.congestion.window())
     }
 
     /// Asks after a closed window now and then, for the answer that opens it may get lost.
@@ -143,14 +153,14 @@ impl Kcp {
         self.write_news(now, out, end);
         let has_company = out.len() > begin;
         if has_company || self.acks.due_at().is_some_and(|due_at| now >= due_at) {
-            self.write_acks(out, end);
+            self.write_acks(now, out, end);
         }
         if out.len() == begin {
             self.write_end(now, out);
         }
     }
 
-    /// Returns false when the datagram is full, or the peer was found dead.
+    /// Returns false when the datagram is full, nothing more may be sent now, or the peer was found dead.
     #[inline]
     fn write_resends(&mut self, now: u64, out: &mut Vec<u8>, end: usize) -> bool {
         let is_due = self.resending.is_fast_due || now >= self.resending.due_at;
@@ -181,6 +191,11 @@ impl Kcp {
                     && (limit == 0 || slot.transmissions <= limit);
                 let is_timed_out = now >= slot.resend_at;
                 if is_overtaken || is_timed_out {
+                    if !self.congestion.may_resend() {
+                        self.resending.pass = Some(pass);
+                        return true;
+                    }
+                    let slot = self.outgoing.slot(number);
                     if out.len() + HEADER_LEN + slot.payload.as_slice().len() > end {
                         self.resending.pass = Some(pass);
                         return false;
@@ -224,6 +239,12 @@ impl Kcp {
             self.congestion.on_silence(number, next);
         }
         self.write_data(now, number, out);
+        let has_heard = self.round_trip.smoothed_ms().is_some();
+        if is_timed_out && nodelay && has_heard && transmissions == 1 && in_flight <= THIN_STREAM {
+            let copy_at = now + u64::from(self.config.interval_ms);
+            let slot = self.outgoing.slot(number);
+            slot.resend_at = slot.resend_at.min(copy_at);
+        }
         true
     }
 
@@ -231,7 +252,11 @@ impl Kcp {
     #[inline]
     fn write_new(&mut self, now: u64, out: &mut Vec<u8>, end: usize) -> bool {
         let limit = self.send_limit();
-        while self.outgoing.has_unsent() && self.outgoing.in_flight() < limit {
+        while self.outgoing.in_flight() < limit && self.congestion.may_send() {
+            if !self.outgoing.has_unsent() {
+                self.congestion.on_drained();
+                return true;
+            }
             let number = self.outgoing.next();
             let len = self.outgoing.slot(number).payload.as_slice().len();
             if out.len() + HEADER_LEN + len > end {
@@ -253,6 +278,8 @@ impl Kcp {
         // Without nodelay the first time-out has an eighth of slack, as the original gives it.
         let slack_ms = if self.config.nodelay { 0 } else { self.round_trip.rto_ms() / 8 };
         let slot = self.outgoing.slot(number);
+        slot.stamp = self.congestion.on_sent(now, slot.payload.as_slice().len(), slot.transmissions == 0);
+        slot.order = self.stats.segments_sent;
         slot.resend_at = now + u64::from(slot.rto_ms);
         if slot.transmissions == 0 {
             slot.resend_at += u64::from(slack_ms);
@@ -281,12 +308,26 @@ impl Kcp {
         }
     }
 
-    fn write_acks(&mut self, out: &mut Vec<u8>, end: usize) {
+    fn write_acks(&mut self, now: u64, out: &mut Vec<u8>, end: usize) {
         let next = self.incoming.next();
+        let is_covered = |number| distance(number, next) < 0;
+        let mut ahead = 0;
         while out.len() + HEADER_LEN <= end {
-            let Some(ack) = self.acks.pop(|number| distance(number, next) < 0) else { return };
+            let Some(ack) = self.acks.pop(is_covered) else { break };
             out.extend_from_slice(&self.header(Command::Ack, ack.timestamp, ack.number).to_bytes());
             self.stats.acks_sent += 1;
+            if !is_covered(ack.number) {
+                self.acks.repeat_later(ack, now);
+                ahead += 1;
+            }
+        }
+        if ahead > 0 {
+            let mut header = self.header(Command::Ack, 0, 0);
+            let room = (end - out.len()) / HEADER_LEN;
+            for ack in self.acks.repeats(now, ahead, is_covered).take(room) {
+                (header.timestamp, header.number) = (ack.timestamp, ack.number);
+                out.extend_from_slice(&header.to_bytes());
+            }
         }
     }
 

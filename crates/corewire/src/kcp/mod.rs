@@ -27,7 +27,7 @@
 
 mod key;
 
-pub use corewire_proto::kcp::{Config, Mode};
+pub use corewire_proto::kcp::{Config, CongestionControl, Mode};
 use corewire_runtime::udp::UdpOptions;
 
 pub(crate) use self::key::random;

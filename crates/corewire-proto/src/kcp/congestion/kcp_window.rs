@@ -1,13 +1,12 @@
 //! The congestion window: slow start, then one segment more per round trip; halved once per loss event.
 
-use super::wire::distance;
+use super::super::wire::distance;
 
 const INITIAL: u32 = 10;
 const LEAST_THRESHOLD: u32 = 2;
 
 #[derive(Debug)]
-pub(super) struct Congestion {
-    enabled: bool,
+pub(in super::super) struct KcpWindow {
     window: u32,
     threshold: u32,
     window_max: u32,
@@ -17,20 +16,20 @@ pub(super) struct Congestion {
     answered_until: u32,
 }
 
-impl Congestion {
-    pub(super) fn new(enabled: bool, window_max: u32, first_number: u32) -> Self {
+impl KcpWindow {
+    pub(super) fn new(window_max: u32, first_number: u32) -> Self {
         let window = INITIAL.min(window_max);
-        Self { enabled, window, threshold: window_max, window_max, credit: 0, answered_until: first_number }
+        Self { window, threshold: window_max, window_max, credit: 0, answered_until: first_number }
     }
 
     #[inline]
-    pub(super) const fn window(&self) -> u32 {
-        if self.enabled { self.window } else { u32::MAX }
+    pub(super) const fn segments(&self) -> u32 {
+        self.window
     }
 
     #[inline]
     pub(super) fn on_acknowledged(&mut self, segments: u32) {
-        if !self.enabled || self.window >= self.window_max {
+        if self.window >= self.window_max {
             return;
         }
         if self.window < self.threshold {
@@ -64,7 +63,7 @@ impl Congestion {
     }
 
     fn begin_loss_event(&mut self, number: u32, next: u32) -> bool {
-        let is_new = self.enabled && distance(number, self.answered_until) >= 0;
+        let is_new = distance(number, self.answered_until) >= 0;
         if is_new {
             self.answered_until = next;
             self.credit = 0;
@@ -79,26 +78,19 @@ mod tests {
 
     #[test]
     fn grows_fast_then_slowly_and_answers_a_loss_event_once() {
-        let mut congestion = Congestion::new(true, 64, 0);
-        assert_eq!(congestion.window(), 10);
-        congestion.on_acknowledged(10);
-        assert_eq!(congestion.window(), 20);
-        congestion.on_loss(3, 20, 20);
-        assert_eq!(congestion.window(), 10);
-        congestion.on_loss(5, 20, 17);
-        assert_eq!(congestion.window(), 10, "both were in flight together");
-        congestion.on_acknowledged(10);
-        assert_eq!(congestion.window(), 11);
-        congestion.on_silence(20, 30);
-        assert_eq!(congestion.window(), 1);
-        congestion.on_acknowledged(1000);
-        assert!(congestion.window() <= 64);
-    }
-
-    #[test]
-    fn switched_off_it_limits_nothing() {
-        let mut congestion = Congestion::new(false, 32, 0);
-        congestion.on_silence(0, 10);
-        assert_eq!(congestion.window(), u32::MAX);
+        let mut window = KcpWindow::new(64, 0);
+        assert_eq!(window.segments(), 10);
+        window.on_acknowledged(10);
+        assert_eq!(window.segments(), 20);
+        window.on_loss(3, 20, 20);
+        assert_eq!(window.segments(), 10);
+        window.on_loss(5, 20, 17);
+        assert_eq!(window.segments(), 10, "both were in flight together");
+        window.on_acknowledged(10);
+        assert_eq!(window.segments(), 11);
+        window.on_silence(20, 30);
+        assert_eq!(window.segments(), 1);
+        window.on_acknowledged(1000);
+        assert!(window.segments() <= 64);
     }
 }

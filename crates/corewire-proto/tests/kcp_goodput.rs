@@ -1,0 +1,112 @@
+//! What a bulk transfer and spaced messages get out of a path, in virtual time.
+
+use corewire_proto::kcp::{Config, CongestionControl, Kcp};
+use corewire_testkit::kcp_sim::{Simulation, bulk_bytes, message_latencies_us};
+use corewire_testkit::link::LinkConfig;
+
+const RATE_BPS: u64 = 100_000_000;
+const WARM_UP_US: u64 = 3_000_000;
+const MEASURED_US: u64 = 5_000_000;
+
+fn bbr() -> Config {
+    Config::turbo().windows(1024, 1024).windows_max(8192).congestion(CongestionControl::Bbr)
+}
+
+fn path(round_trip_ms: u64, loss: f64, queue_round_trips: f64) -> LinkConfig {
+    let product = RATE_BPS / 8 * round_trip_ms / 1000;
+    LinkConfig {
+        bandwidth_bps: Some(RATE_BPS),
+        queue_bytes: (product as f64 * queue_round_trips) as usize,
+        ..LinkConfig::lossy(loss, round_trip_ms * 1000)
+    }
+}
+
+/// Payload bits per second, as a share of what the line carries.
+fn share(config: &Config, path: LinkConfig, seed: u64) -> f64 {
+    let make = || Kcp::new(1, config.clone()).expect("the settings are valid");
+    let mut simulation = Simulation::new(make(), make(), path, seed);
+    bulk_bytes(&mut simulation, 1376, WARM_UP_US);
+    let before = (simulation.a.stats(), simulation.a_to_b.stats());
+    let bytes = bulk_bytes(&mut simulation, 1376, MEASURED_US);
+    let (stats, link) = (simulation.a.stats(), simulation.a_to_b.stats());
+    let goodput = bytes as f64 * 8e6 / MEASURED_US as f64;
+    eprintln!(
+        "goodput {:.1} Mbit/s; sent {} fast {} timeouts {} dup {} lost {} queue drops {} rtt {:?}",
+        goodput / 1e6,
+        stats.segments_sent - before.0.segments_sent,
+        stats.fast_resends - before.0.fast_resends,
+        stats.timeout_resends - before.0.timeout_resends,
+        simulation.b.stats().duplicates,
+        link.lost - before.1.lost,
+        link.dropped_queue - before.1.dropped_queue,
+        simulation.a.round_trip_ms(),
+    );
+    goodput / RATE_BPS as f64
+}
+
+#[test]
+fn with_bbr_a_bulk_transfer_fills_the_line_whatever_is_lost() {
+    for round_trip_ms in [30, 100] {
+        for loss in [0.0, 0.01, 0.1] {
+            let share = share(&bbr(), path(round_trip_ms, loss, 1.0), 1);
+            let possible = (1.0 - loss) * 1376.0 / 1400.0;
+            eprintln!("{round_trip_ms} ms, loss {loss}: {share:.3} of {possible:.3}");
+            assert!(share >= 0.9 * possible, "{round_trip_ms} ms, loss {loss}: {share:.3} of {possible:.3}");
+        }
+    }
+}
+
+#[test]
+fn with_bbr_a_short_queue_before_the_line_is_not_kept_full() {
+    let config = bbr();
+    let make = || Kcp::new(1, config.clone()).expect("the settings are valid");
+    let mut simulation = Simulation::new(make(), make(), path(30, 0.0, 0.3), 1);
+    let bytes = bulk_bytes(&mut simulation, 1376, 10_000_000);
+    let share = bytes as f64 * 8e6 / 10e6 / RATE_BPS as f64;
+    let (sent, dropped) = (simulation.a_to_b.stats().sent, simulation.a_to_b.stats().dropped_queue);
+    eprintln!("share {share:.3}, {dropped} of {sent} dropped");
+    assert!(share >= 0.9, "{share:.3}");
+    assert!(dropped * 20 < sent, "{dropped} of {sent}");
+}
+
+#[test]
+fn with_bbr_the_pace_follows_a_line_that_becomes_slower_and_faster() {
+    let config = bbr();
+    let make = || Kcp::new(1, config.clone()).expect("the settings are valid");
+    let mut simulation = Simulation::new(make(), make(), path(30, 0.01, 1.0), 1);
+    bulk_bytes(&mut simulation, 1376, 3_000_000);
+    for bps in [RATE_BPS / 10, RATE_BPS] {
+        simulation.a_to_b.set_config(LinkConfig { bandwidth_bps: Some(bps), ..path(30, 0.01, 1.0) });
+        bulk_bytes(&mut simulation, 1376, 3_000_000);
+        let bytes = bulk_bytes(&mut simulation, 1376, 3_000_000);
+        let share = bytes as f64 * 8e6 / 3e6 / bps as f64;
+        eprintln!("{bps} bit/s: {share:.3}");
+        assert!(share >= 0.85, "{bps} bit/s: {share:.3}");
+    }
+}
+
+/// Messages of 1 KiB every 20 ms over 30 ms and a loss of 10 %: how long 99 % of them take at the most, in ms.
+fn messages_p99_ms(config: &Config) -> f64 {
+    let mut all = Vec::new();
+    for seed in 0..8 {
+        let make = || Kcp::new(1, config.clone()).expect("the settings are valid");
+        let mut simulation = Simulation::new(make(), make(), LinkConfig::lossy(0.0, 30_000), seed);
+        message_latencies_us(&mut simulation, 50, 1024, 20_000);
+        let bad = LinkConfig::lossy(0.1, 30_000);
+        simulation.a_to_b.set_config(bad.clone());
+        simulation.b_to_a.set_config(bad);
+        all.extend(message_latencies_us(&mut simulation, 1000, 1024, 20_000));
+    }
+    all.sort_unstable();
+    let at = |share: f64| all[(all.len() as f64 * share) as usize] as f64 / 1000.0;
+    eprintln!("p50 {} p90 {} p99 {} p99.9 {}", at(0.5), at(0.9), at(0.99), at(0.999));
+    at(0.99)
+}
+
+#[test]
+fn a_thin_stream_makes_up_for_loss_in_time() {
+    for config in [Config::turbo(), bbr()] {
+        let p99_ms = messages_p99_ms(&config);
+        assert!(p99_ms <= 100.0, "{p99_ms}");
+    }
+}
