@@ -31,9 +31,9 @@ impl Default for OutlierConfig {
 /// Takes endpoints that keep failing out of use, and lets them back in after a time that grows.
 ///
 /// It has no clock: the caller passes the time since any fixed point. Results are told by instance id, since an
-/// endpoint may have moved or gone by the time its call ends. An endpoint that is back is on trial: its first
-/// failure takes it out again, its first success clears it. For each of its times out that it stays in without a
-/// failure, one is forgotten.
+/// endpoint may have moved or gone by the time its call ends. An endpoint that is back is on trial: the first failure
+/// of a call that was begun since takes it out again, the first success of one clears it. For each of its times out
+/// that it stays in without a failure, one is forgotten.
 ///
 /// ```
 /// use corewire_discovery::{Endpoint, OutlierConfig, OutlierDetector, Snapshot};
@@ -44,7 +44,8 @@ impl Default for OutlierConfig {
 /// let mut outliers = OutlierDetector::new(OutlierConfig { consecutive_failures: 1, ..Default::default() });
 /// let now = Duration::ZERO;
 /// assert_eq!(outliers.healthy(&endpoints, now).len(), 2);
-/// assert!(outliers.failed("bad", now));
+/// // A call that was begun and ended now.
+/// assert!(outliers.failed("bad", now, now));
 /// assert_eq!(outliers.healthy(&endpoints, now).len(), 1);
 /// assert_eq!(outliers.healthy(&endpoints, now + Duration::from_secs(5)).len(), 2);
 /// # Ok::<(), corewire_discovery::EndpointError>(())
@@ -75,7 +76,10 @@ enum State {
     Out {
         until: Duration,
     },
-    Trial,
+    /// Back since this time. What was begun before says nothing about it.
+    Trial {
+        since: Duration,
+    },
     /// Cleared after a trial, at this time.
     Cleared {
         since: Duration,
@@ -91,7 +95,7 @@ impl OutlierDetector {
     /// The endpoints in use: all but those that are out now. This is what to pick from; it is the same snapshot
     /// until something changes.
     pub fn healthy<'a>(&'a mut self, endpoints: &'a Snapshot, now: Duration) -> &'a Snapshot {
-        self.sync(endpoints);
+        self.sync(endpoints, now);
         if self.next_return.is_some_and(|at| at <= now) {
             self.readmit(now);
         }
@@ -103,34 +107,39 @@ impl OutlierDetector {
         self.healthy.get_or_insert_with(|| Subset::new(endpoints, is_in)).snapshot()
     }
 
-    /// A call to the instance went well. Unknown instances are ignored.
-    pub fn succeeded(&mut self, instance: &str, now: Duration) {
+    /// A call to the instance that was begun at `began` went well. Unknown instances are ignored.
+    pub fn succeeded(&mut self, instance: &str, began: Duration, now: Duration) {
         let config = &self.config;
         let Some(health) = self.known.get_mut(instance) else { return };
-        health.failures_in_row = 0;
         match health.state {
-            State::Trial => health.state = State::Cleared { since: now },
+            State::Trial { since } if began >= since => {
+                health.failures_in_row = 0;
+                health.state = State::Cleared { since: now };
+            }
             State::Cleared { since } => {
+                health.failures_in_row = 0;
                 if now.saturating_sub(since) >= config.ejection(health.times_out) {
                     health.times_out = health.times_out.saturating_sub(1);
                     health.state =
                         if health.times_out == 0 { State::In } else { State::Cleared { since: now } };
                 }
             }
-            // A call begun before the ejection says nothing about now.
-            State::In | State::Out { .. } => {}
+            State::In => health.failures_in_row = 0,
+            // A call begun before says nothing about now.
+            State::Trial { .. } | State::Out { .. } => {}
         }
     }
 
-    /// A call to the instance failed. Says whether this took it out. Unknown instances are ignored.
-    pub fn failed(&mut self, instance: &str, now: Duration) -> bool {
+    /// A call to the instance that was begun at `began` failed. Says whether this took it out. Unknown instances are
+    /// ignored.
+    pub fn failed(&mut self, instance: &str, began: Duration, now: Duration) -> bool {
         let may_eject = self.ejected < self.ejected_max();
         let config = &self.config;
         let Some(health) = self.known.get_mut(instance) else { return false };
         health.failures_in_row = health.failures_in_row.saturating_add(1);
         let is_bad = match health.state {
             State::Out { .. } => false,
-            State::Trial => true,
+            State::Trial { since } => began >= since,
             State::In | State::Cleared { .. } => health.failures_in_row >= config.consecutive_failures.max(1),
         };
         if !is_bad || !may_eject {
@@ -172,7 +181,7 @@ impl OutlierDetector {
         for health in self.known.values_mut() {
             match health.state {
                 State::Out { until } if until <= now => {
-                    health.state = State::Trial;
+                    health.state = State::Trial { since: now };
                     self.ejected -= 1;
                     self.healthy = None;
                 }
@@ -184,7 +193,7 @@ impl OutlierDetector {
         }
     }
 
-    fn sync(&mut self, endpoints: &Snapshot) {
+    fn sync(&mut self, endpoints: &Snapshot, now: Duration) {
         if self.of == Some(endpoints.id()) {
             return;
         }
@@ -196,16 +205,16 @@ impl OutlierDetector {
             self.known.insert(endpoint.instance().clone(), health);
         }
         self.ejected = self.known.values().filter(|health| health.is_out()).count();
-        self.release_over_limit();
+        self.release_over_limit(now);
     }
 
     /// When healthy endpoints went away too many of the rest may be out: those due first come back now.
-    fn release_over_limit(&mut self) {
+    fn release_over_limit(&mut self, now: Duration) {
         let mut over = self.ejected.saturating_sub(self.ejected_max());
         while over > 0 {
             let out = self.known.values_mut().filter(|health| health.is_out());
             let Some(first) = out.min_by_key(|health| health.until()) else { return };
-            first.state = State::Trial;
+            first.state = State::Trial { since: now };
             self.ejected -= 1;
             over -= 1;
         }

@@ -91,12 +91,12 @@ impl Discovered {
         }
         let state = &mut *self.state.borrow_mut();
         let Some(outliers) = &mut state.outliers else { return };
-        let now = self.since_origin(now);
+        let (began, now) = (self.since_origin(began), self.since_origin(now));
         if outcome == Outcome::Good {
-            return outliers.succeeded(&member.instance, now);
+            return outliers.succeeded(&member.instance, began, now);
         }
         member.has_failed.set(true);
-        if outliers.failed(&member.instance, now) {
+        if outliers.failed(&member.instance, began, now) {
             tracing::info!(service = %self.service, instance = %member.instance, "endpoint out of use for a time");
         }
     }
