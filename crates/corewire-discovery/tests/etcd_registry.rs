@@ -132,9 +132,37 @@ fn malformed_entries_are_left_out_and_the_others_serve() {
     wait_for("the good one", || listed(&early, "s") == ["good*3"]);
     let late = connect(&etcd);
     assert_eq!(listed(&late, "s"), ["good*3"]);
-    with_client(&etcd, async |client| client.put("/test/s/good", "spoilt", None).await);
     with_client(&etcd, async |client| client.put("/test/s/next", r#"{"address": "h:1"}"#, None).await);
     wait_for("the next one", || listed(&early, "s") == ["good*3", "next*100"]);
+}
+
+#[test]
+fn an_entry_that_becomes_malformed_is_left_out_by_all_and_its_owner_registers_again() {
+    let test = "an_entry_that_becomes_malformed_is_left_out_by_all_and_its_owner_registers_again";
+    let Some(etcd) = Etcd::start(test) else { return };
+    let (early, owner) = (connect(&etcd), connect(&etcd));
+    let held = register(&owner, endpoint("s", "held", 1)).unwrap();
+    let put = |key: &str, value: &str| drop(with_client(&etcd, async |c| c.put(key, value, None).await));
+    put("/test/s/good", r#"{"address": "h:1", "weight": 3}"#);
+    wait_for("both", || listed(&early, "s") == ["good*3", "held*1"]);
+    put("/test/s/good", "spoilt");
+    wait_for("the spoilt one to go", || listed(&early, "s") == ["held*1"]);
+    assert_eq!(listed(&connect(&etcd), "s"), ["held*1"], "those who come later see the same");
+    // Whoever wrote it took the instance over, as with any other value.
+    put("/test/s/held", "spoilt");
+    wait_for("it to go everywhere", || listed(&early, "s").is_empty() && listed(&owner, "s").is_empty());
+    assert!(matches!(held.renew(), Err(RegistryError::LeaseLost { .. })));
+    let _again = register(&owner, endpoint("s", "held", 2)).unwrap();
+    wait_for("it to be back", || listed(&early, "s") == ["held*2"]);
+    // Under the lease of its owner it is still the owner's: it is put again.
+    with_client(&etcd, async |client| {
+        let lease = client.get("/test/s/held", None).await?.kvs()[0].lease();
+        client.put("/test/s/held", "spoilt", Some(etcd_client::PutOptions::new().with_lease(lease))).await
+    });
+    wait_for("it to be put again", || {
+        let value = with_client(&etcd, async |client| client.get("/test/s/held", None).await);
+        value.kvs()[0].value() != b"spoilt" && listed(&early, "s") == ["held*2"]
+    });
 }
 
 #[test]

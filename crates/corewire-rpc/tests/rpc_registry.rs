@@ -11,7 +11,7 @@ use corewire_rpc::discover::registry::{
     Change, Endpoint, Lease, LocalRegistry, RegisterOptions, Registry, RegistryError, Watch,
 };
 use corewire_rpc::discover::{Registration, connect, registry_service};
-use corewire_rpc::{Bytes, Channel, Code, RpcServer};
+use corewire_rpc::{Bytes, Channel, Code, Context, RpcServer, Service, Sink};
 use support::{echo_service, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -144,6 +144,31 @@ fn a_registry_that_comes_back_empty_is_filled_again_and_nobody_sees_a_gap() {
     assert!(watch.recv_timeout(Duration::from_millis(300)).is_none());
     let _late = register(&other, endpoint("late", 1));
     assert_eq!(told(&mut watch), "+late*1");
+}
+
+#[test]
+fn an_endpoint_whose_update_is_malformed_is_left_out() {
+    let told_changes = [
+        r#"{"change":"reset","endpoints":[{"service":"Echo","instance":"a","address":"10.0.0.1:7000"}]}"#,
+        r#"{"change":"put","endpoint":{"service":"Echo","instance":"a","address":"nowhere"}}"#,
+        r#"{"change":"put","endpoint":{"service":"Echo","instance":"b","address":"10.0.0.2:7000"}}"#,
+    ];
+    let registry = Service::new("corewire.Registry")
+        .unary("services", |_: Bytes, _: Context| {
+            std::future::ready(Ok(Bytes::from_static(br#"{"services":["Echo"]}"#)))
+        })
+        .server_stream("watch", move |_: Bytes, mut told: Sink<Bytes>, _: Context| async move {
+            for change in told_changes {
+                told.send(Bytes::from_static(change.as_bytes())).await?;
+            }
+            std::future::pending().await
+        });
+    let server = RpcServer::bind("tcp://127.0.0.1:0").service(registry).workers(1).start().unwrap();
+    let registry = open(&server, "");
+    eventually("only the other is left", || {
+        let known = wait(registry.discover("Echo")).unwrap();
+        known.iter().map(|endpoint| &**endpoint.instance()).eq(["b"])
+    });
 }
 
 #[test]

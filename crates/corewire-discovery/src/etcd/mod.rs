@@ -23,7 +23,7 @@ use tokio::sync::mpsc::UnboundedSender;
 ///
 /// An endpoint is the key `/<prefix>/<service>/<instance>` under an etcd lease that a thread of the registry's own
 /// keeps alive; its value is JSON, `{"address": "10.0.0.1:7000", "weight": 100, "zone": "eu-1", "tags": []}`.
-/// Values that are not valid are left out with a warning.
+/// An entry whose value is not valid is left out with a warning, also one that was valid before.
 ///
 /// The whole prefix is kept in memory and followed, so look-ups never wait for etcd. While etcd is away they serve
 /// the last known endpoints; when it is back, the registrations made here are granted and put again, what changed

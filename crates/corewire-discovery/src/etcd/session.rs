@@ -185,11 +185,12 @@ impl Worker {
             present.insert(key.clone());
         }
         self.absent.remove(&key);
-        // A pending registration of ours is about to replace what is there, and a doomed one is about to go.
-        if matches!(claim, Claim::Foreign | Claim::Own)
-            && let Ok(endpoint) = endpoint
-        {
-            self.catalog.put_or_warn(&endpoint);
+        match (claim, endpoint) {
+            (Claim::Foreign | Claim::Own, Ok(endpoint)) => self.catalog.put_or_warn(&endpoint),
+            (Claim::Foreign, Err(_)) => drop(self.catalog.remove(&key.0, &key.1)),
+            (Claim::Own, Err(_)) => self.book.queue(&key),
+            // A pending registration of ours is about to replace what is there, and a doomed one is about to go.
+            (Claim::Pending | Claim::Doomed, _) => {}
         }
     }
 

@@ -52,7 +52,7 @@ impl Default for FileOptions {
 /// In JSON: `{"endpoints": [{"service": "Echo", "address": "10.0.0.1:7000"}]}`.
 ///
 /// The file is looked at again and again by a thread of the registry's own. An entry that is not valid is left out
-/// with a warning while the others serve. When the whole file cannot be read or understood, or is gone, the last
+/// with a warning, also one that was valid before, while the others serve. When the whole file cannot be read or understood, or is gone, the last
 /// good state stays. Replace the file by renaming a new one over it; one written in place may be seen half done,
 /// which counts as not understood until it is complete.
 #[derive(Debug)]

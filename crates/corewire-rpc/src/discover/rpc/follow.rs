@@ -159,7 +159,10 @@ impl Followers {
         match lease {
             // The older lease holds nothing any more.
             Ok(lease) => drop(self.leases.insert(instance, lease)),
-            Err(error) => tracing::warn!(service = %self.service, %instance, %error, "endpoint left out"),
+            Err(error) => {
+                tracing::warn!(service = %self.service, %instance, %error, "endpoint left out");
+                self.leases.remove(&instance);
+            }
         }
     }
 

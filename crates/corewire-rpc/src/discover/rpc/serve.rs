@@ -24,7 +24,8 @@ pub const LEASES_MAX: usize = 65_536;
 /// "ttl_ms", "lease"}`, where the lease is a number that the client draws; `renew` takes `{"leases": […]}` and answers
 /// which are `gone` and which were `taken` by another registration of the instance; `deregister` takes `{"lease"}`;
 /// `services` takes `{}`; `list` and `watch` take `{"service"}`. `watch` answers by a stream of
-/// `{"change": "reset", "endpoints"}`, `{"change": "put", "endpoint"}` and `{"change": "removed", "instance"}`.
+/// `{"change": "reset", "endpoints"}`, `{"change": "put", "endpoint"}` and `{"change": "removed", "instance"}`. An endpoint
+/// that is not valid is left out by the client, also one that was valid before.
 ///
 /// What is registered in the registry by this process itself is served as well. It keeps [`LEASES_MAX`] leases.
 ///
