@@ -194,6 +194,27 @@ fn a_registry_that_cannot_be_reached_is_said_or_waited_for() {
 }
 
 #[test]
+fn a_server_starts_without_its_registry_and_registers_when_it_is_there() {
+    let gone = serve("tcp://127.0.0.1:0", &LocalRegistry::new());
+    let (listen, there) = (gone.uri().to_owned(), address(&gone, ""));
+    drop(gone);
+    let start = |registry: &str| {
+        let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo_service("Echo")).workers(1);
+        server.register_as(Registration::new(registry)).start()
+    };
+    let began = Instant::now();
+    let server = start(&there).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let registry = LocalRegistry::new();
+    let _served = serve(&listen, &registry);
+    eventually("it is registered", || registry.discover("Echo").len() == 1);
+    server.shutdown(Duration::from_secs(5));
+    assert!(registry.discover("Echo").is_empty());
+    // An address that is none never becomes one.
+    assert!(start("rpc://h").unwrap_err().to_string().contains("no port"));
+}
+
+#[test]
 fn servers_and_channels_find_each_other_by_its_address() {
     let served = LocalRegistry::new();
     let registry = serve("tcp://127.0.0.1:0", &served);

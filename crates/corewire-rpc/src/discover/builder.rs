@@ -46,7 +46,7 @@ pub struct DiscoverBuilder {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiscoverError {
-    /// The registry cannot be opened or asked. With `?wait=true` in its address it is waited for instead.
+    /// The registry cannot be opened or asked; see [`connect`](super::connect) for one that is away.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// No worker can be had.
@@ -141,8 +141,8 @@ impl DiscoverBuilder {
     /// Opens the registry, if it is not open, and makes the channel. The service need not have endpoints yet.
     ///
     /// # Errors
-    /// The registry cannot be opened (unless its address says to wait for it), the name of the service is not valid, or
-    /// no worker can be had.
+    /// The registry cannot be opened (one that is away: see [`connect`](super::connect)), the name of the service is not
+    /// valid, or no worker can be had.
     pub async fn build(self) -> Result<Channel, DiscoverError> {
         let Self { source, service, channel, balancer, zone, zone_min, outliers, is_eager } = self;
         let registry = source.open().await?;

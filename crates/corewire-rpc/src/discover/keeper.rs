@@ -1,7 +1,6 @@
 //! Keeps a server in its registry.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -37,22 +36,19 @@ const RETRY: Duration = Duration::from_millis(500);
 impl Keeper {
     pub(super) async fn run(self) {
         let Self { registration, endpoints, started, mut stop, _done } = self;
-        let mut opening = pin!(registration.source.clone().open());
-        let Some(opened) = unless(&mut stop, opening.as_mut()).await else { return };
-        let registry = match opened {
-            Ok(registry) => registry,
-            Err(error) => {
-                let _ = started.send(Err(error));
-                return;
-            }
-        };
+        let mut registry = None;
         let entry = |endpoint| Entry { endpoint, lease: None, was_lost: false };
         let mut entries: Vec<Entry> = endpoints.into_iter().map(entry).collect();
         let mut started = Some(started);
         loop {
-            let Some(result) = unless(&mut stop, registration.tend(&*registry, &mut entries)).await else {
-                break;
+            let attempt = async {
+                let registry: &Arc<dyn Registry> = match &mut registry {
+                    Some(registry) => registry,
+                    closed => closed.insert(registration.source.clone().open().await?),
+                };
+                registration.tend(&**registry, &mut entries).await
             };
+            let Some(result) = unless(&mut stop, attempt).await else { break };
             let is_fatal = result.as_ref().is_err_and(|error| !is_passing(error));
             if let Err(error) = &result {
                 tracing::warn!(%error, "the server cannot be registered now");
@@ -60,7 +56,10 @@ impl Keeper {
             if let Some(started) = started.take() {
                 // What passes is not held against the start.
                 let told = if is_fatal { result.clone() } else { Ok(()) };
-                let _ = started.send(told);
+                let is_late = started.send(told).is_err();
+                if is_fatal && is_late {
+                    tracing::error!("the server goes on without being registered");
+                }
                 if is_fatal {
                     return;
                 }
@@ -117,10 +116,12 @@ impl Registration {
 
 /// Whether the same may be granted later.
 fn is_passing(error: &RegistryError) -> bool {
-    matches!(
-        error,
-        RegistryError::Unreachable { .. } | RegistryError::Timeout { .. } | RegistryError::LeaseLost { .. }
-    )
+    match error {
+        // A file that is there could not be written to either.
+        RegistryError::Unreachable { kind, .. } => *kind != "file",
+        RegistryError::Timeout { .. } | RegistryError::LeaseLost { .. } => true,
+        _ => false,
+    }
 }
 
 /// The future's result, or `None` when it is time to stop.

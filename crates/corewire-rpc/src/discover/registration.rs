@@ -23,8 +23,8 @@ use super::source::RegistrySource;
 /// | time to live | the registry's |
 /// | settle | 0 |
 ///
-/// The server is registered again when its lease is lost, unless somebody else has the instance by then. When the
-/// registry does not answer at the start, the server starts all the same and goes on trying.
+/// The server is registered again when its lease is lost, unless somebody else has the instance by then. What happens
+/// when the registry is away at the start is said at [`connect`](super::connect).
 ///
 /// ```
 /// use corewire_rpc::discover::{Registration, registry::LocalRegistry};

@@ -36,6 +36,15 @@ impl RegistrySource {
 /// | `rpc://HOST:PORT`, `tcp://HOST:PORT` | an [`RpcRegistry`]; settings `ttl`, `timeout`, `grace`, `wait` |
 /// | `local`, `file:…`, `dns:…`, `etcd://…`, `etcds://…` | as [`corewire_discovery::connect`] |
 ///
+/// # A registry that is away at the start
+/// Opening one that cannot be reached is an error at once, or when `timeout` is over; with `?wait=true` in its address it
+/// waits for as long as it takes. So it is for a channel ([`DiscoverBuilder::build`](super::DiscoverBuilder::build)). DNS is
+/// asked when a service is asked for, and not before.
+///
+/// A server that registers itself starts all the same, with and without `wait`: its start waits for 5 s at the most, and
+/// the server goes on trying every 500 ms. What cannot become better fails the start: an address that is none, a kind of
+/// registry that is not built in or cannot be written to, a registration that is refused.
+///
 /// # Errors
 /// The address is wrong, or the registry cannot be reached and is not waited for.
 pub async fn connect(address: &str) -> Result<Arc<dyn Registry>, RegistryError> {
