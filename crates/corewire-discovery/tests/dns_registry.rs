@@ -84,6 +84,54 @@ fn service_records_give_ports_and_weights_of_the_best_priority() {
 }
 
 #[test]
+fn a_target_that_cannot_be_looked_up_spoils_no_other() {
+    let responder = Responder::start(0);
+    for (n, target) in ["a.test", "b.test", "c.test"].into_iter().enumerate() {
+        responder.set_addresses(target, &[&format!("10.0.0.{n}")]);
+    }
+    let targets = |weight| [(1, weight, 70, "a.test"), (1, weight, 70, "b.test"), (1, weight, 71, "b.test")];
+    responder.set_services("_echo._tcp.test", &targets(5));
+    responder.fail("a.test");
+    let registry = registry(&responder, "_echo._tcp.test");
+    let mut watch = block_on(registry.watch("s")).unwrap();
+    assert_eq!(found(&registry, "s"), ["10.0.0.1:70*5", "10.0.0.1:71*5"], "the others serve");
+    responder.mend("a.test");
+    assert_eq!([told(&mut watch), told(&mut watch)], ["=2", "+10.0.0.0:70"], "it is asked for again");
+    // From now on it was known once: it stays as it was, with what the SRV record says now.
+    responder.fail("a.test");
+    let mut changed = targets(6).to_vec();
+    changed.push((1, 6, 72, "c.test"));
+    responder.set_services("_echo._tcp.test", &changed);
+    let mut all: Vec<_> = (0..4).map(|_| told(&mut watch)).collect();
+    all.sort();
+    assert_eq!(all, ["+10.0.0.2:72", "~10.0.0.0:70*6", "~10.0.0.1:70*6", "~10.0.0.1:71*6"]);
+    // Gone is not failed.
+    responder.mend("a.test");
+    responder.remove("a.test");
+    assert_eq!(told(&mut watch), "-10.0.0.0:70");
+    // When none of the targets can be looked up, who asks for the first time is told.
+    ["a.test", "b.test", "c.test"].into_iter().for_each(|target| responder.fail(target));
+    let strict = DnsRegistry::new(options(&responder, "_echo._tcp.test")).unwrap();
+    let error = block_on(strict.discover("s")).unwrap_err();
+    assert!(matches!(&error, RegistryError::Unreachable { kind: "dns", .. }), "{error}");
+}
+
+#[test]
+fn a_target_that_takes_long_keeps_no_other_waiting() {
+    let responder = Responder::start(60);
+    let mut targets = vec![(1, 1, 70, "slow-0.test"), (1, 1, 70, "slow-1.test"), (1, 1, 70, "slow-2.test")];
+    targets.push((1, 1, 70, "fast.test"));
+    responder.set_services("_echo._tcp.test", &targets);
+    responder.set_addresses("fast.test", &["10.0.0.1"]);
+    targets[..3].iter().for_each(|(.., target)| responder.ignore(target));
+    let registry = registry(&responder, "_echo._tcp.test");
+    let began = std::time::Instant::now();
+    assert_eq!(found(&registry, "s"), ["10.0.0.1:70*1"]);
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(2_500), "three time-outs of 1 s one after the other: {took:?}");
+}
+
+#[test]
 fn records_that_run_out_are_asked_for_again_and_changes_told() {
     let responder = Responder::start(0);
     responder.set_addresses("echo.test", &["10.0.0.1", "10.0.0.2"]);

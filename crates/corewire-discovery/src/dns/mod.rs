@@ -56,7 +56,7 @@ impl DnsOptions {
 /// A service that was discovered or watched once is looked up again whenever its records run out, by a thread of
 /// the registry's own. The instance id is the address; of SRV records those with the lowest priority number are
 /// taken, with their weights. A name that does not exist is an empty service; when no server answers, the last
-/// known endpoints stay.
+/// known endpoints stay, and so does each target of an SRV record whose addresses cannot be looked up.
 #[derive(Debug)]
 pub struct DnsRegistry {
     catalog: Arc<Catalog>,

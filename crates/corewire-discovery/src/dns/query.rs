@@ -1,10 +1,14 @@
 use crate::{DEFAULT_WEIGHT, Endpoint, RegistryError};
+use hashbrown::HashMap;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::RData;
+use hickory_resolver::proto::rr::rdata::SRV;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 /// The name to look up for each service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,10 +22,16 @@ pub(super) enum Pattern {
 pub(super) struct Answer {
     pub(super) endpoints: Vec<Arc<Endpoint>>,
     pub(super) valid_until: Option<Instant>,
+    pub(super) targets: Arc<Targets>,
 }
+
+/// The last known addresses of each target of SRV records.
+pub(super) type Targets = HashMap<String, Vec<IpAddr>>;
 
 /// Most targets of SRV records that are looked up for one service.
 const TARGETS_MAX: usize = 256;
+/// Most targets that are looked up at the same time for one service.
+const LOOKUPS_MAX: usize = 16;
 
 impl Pattern {
     pub(super) fn parse(name: &str) -> Result<Self, RegistryError> {
@@ -43,28 +53,38 @@ impl Pattern {
         }
     }
 
-    pub(super) async fn ask(&self, resolver: &TokioResolver, service: &str) -> Result<Answer, NetError> {
+    /// Asks DNS. `known` is what the last answer said of targets.
+    pub(super) async fn ask(
+        &self,
+        resolver: &TokioResolver,
+        service: &str,
+        known: &Targets,
+    ) -> Result<Answer, NetError> {
         let named = |pattern: &str| pattern.replace("{service}", service);
         match self {
             Self::Addresses { host, port } => {
                 let (addresses, valid_until) = addresses(resolver, &named(host)).await?;
                 let endpoints = collect(service, addresses.into_iter().map(|ip| (ip, *port, DEFAULT_WEIGHT)));
-                Ok(Answer { endpoints, valid_until })
+                Ok(Answer { endpoints, valid_until, targets: Arc::default() })
             }
-            Self::Services { name } => services(resolver, &named(name), service).await,
+            Self::Services { name } => services(resolver, &named(name), service, known).await,
         }
     }
 }
 
-async fn services(resolver: &TokioResolver, name: &str, service: &str) -> Result<Answer, NetError> {
+async fn services(
+    resolver: &TokioResolver,
+    name: &str,
+    service: &str,
+    known: &Targets,
+) -> Result<Answer, NetError> {
     let lookup = match resolver.srv_lookup(name).await {
         Ok(lookup) => lookup,
         Err(error) if error.is_no_records_found() => {
-            return Ok(Answer { endpoints: Vec::new(), valid_until: None });
+            return Ok(Answer { endpoints: Vec::new(), valid_until: None, targets: Arc::default() });
         }
         Err(error) => return Err(error),
     };
-    let mut valid_until = Some(lookup.valid_until());
     let records = || {
         lookup.answers().iter().filter_map(|record| match &record.data {
             // The root as target says that there is decidedly no such service.
@@ -73,17 +93,67 @@ async fn services(resolver: &TokioResolver, name: &str, service: &str) -> Result
         })
     };
     let best = records().map(|srv| srv.priority).min();
-    let targets: Vec<_> = records().filter(|srv| Some(srv.priority) == best).collect();
-    if targets.len() > TARGETS_MAX {
-        tracing::warn!(%service, targets = targets.len(), limit = TARGETS_MAX, "targets left out");
+    let mut best: Vec<&SRV> = records().filter(|srv| Some(srv.priority) == best).collect();
+    if best.len() > TARGETS_MAX {
+        tracing::warn!(%service, targets = best.len(), limit = TARGETS_MAX, "targets left out");
+        best.truncate(TARGETS_MAX);
     }
-    let mut found = Vec::new();
-    for srv in targets.into_iter().take(TARGETS_MAX) {
-        let (ips, until) = addresses(resolver, &srv.target.to_utf8()).await?;
-        found.extend(ips.into_iter().map(|ip| (ip, srv.port, srv.weight)));
-        valid_until = valid_until.into_iter().chain(until).min();
+    let names = best.iter().map(|srv| srv.target.to_utf8());
+    let (targets, until) = look_up(resolver, service, names, known).await?;
+    let found = best.iter().flat_map(|srv| {
+        let ips = targets.get(&srv.target.to_utf8()).into_iter().flatten();
+        ips.map(|ip| (*ip, srv.port, srv.weight))
+    });
+    let endpoints = collect(service, found);
+    let valid_until = until.into_iter().chain([lookup.valid_until()]).min();
+    Ok(Answer { endpoints, valid_until, targets: Arc::new(targets) })
+}
+
+/// The addresses of targets, and until when they are good. One that cannot be looked up is as it was known before and is
+/// to be asked for again at once; an error says that nothing is known of any.
+async fn look_up(
+    resolver: &TokioResolver,
+    service: &str,
+    names: impl Iterator<Item = String>,
+    known: &Targets,
+) -> Result<(Targets, Option<Instant>), NetError> {
+    let permits = Arc::new(Semaphore::new(LOOKUPS_MAX));
+    let mut asking = JoinSet::new();
+    let mut targets = Targets::new();
+    for target in names {
+        if targets.insert(target.clone(), Vec::new()).is_some() {
+            continue;
+        }
+        let (resolver, permits) = (resolver.clone(), permits.clone());
+        asking.spawn(async move {
+            let _permit = permits.acquire().await;
+            let answer = addresses(&resolver, &target).await;
+            (target, answer)
+        });
     }
-    Ok(Answer { endpoints: collect(service, found), valid_until })
+    let (mut valid_until, mut failure) = (None::<Instant>, None);
+    while let Some(asked) = asking.join_next().await {
+        let Ok((target, answer)) = asked else { continue };
+        match answer {
+            Ok((ips, until)) => {
+                valid_until = valid_until.into_iter().chain(until).min();
+                targets.insert(target, ips);
+            }
+            Err(error) => {
+                tracing::warn!(%service, %target, %error, "the target's last known addresses stay");
+                valid_until = Some(Instant::now());
+                match known.get(&target) {
+                    Some(ips) => targets.insert(target, ips.clone()),
+                    None => targets.remove(&target),
+                };
+                failure = Some(error);
+            }
+        }
+    }
+    match failure {
+        Some(error) if targets.is_empty() => Err(error),
+        _ => Ok((targets, valid_until)),
+    }
 }
 
 async fn addresses(resolver: &TokioResolver, host: &str) -> Result<(Vec<IpAddr>, Option<Instant>), NetError> {

@@ -1,4 +1,4 @@
-use super::query::{Answer, Pattern};
+use super::query::{Answer, Pattern, Targets};
 use super::{DnsOptions, Follow};
 use crate::{Catalog, Endpoint, RegistryError};
 use futures_channel::oneshot;
@@ -74,6 +74,7 @@ struct Followed {
     /// When to ask next; `None` while being asked.
     due: Option<Instant>,
     answered: bool,
+    targets: Arc<Targets>,
     waiting: Vec<oneshot::Sender<Result<(), RegistryError>>>,
 }
 
@@ -107,7 +108,8 @@ impl Worker {
             return;
         }
         let now = Instant::now();
-        let fresh = || Followed { due: Some(now), answered: false, waiting: Vec::new() };
+        let fresh =
+            || Followed { due: Some(now), answered: false, targets: Arc::default(), waiting: Vec::new() };
         let followed = self.followed.entry(service).or_insert_with(fresh);
         if followed.answered || (self.options.wait_for_answer && followed.due.is_none_or(|due| due > now)) {
             let _ = known.send(Ok(()));
@@ -128,8 +130,9 @@ impl Worker {
             }
             followed.due = None;
             let (service, pattern, resolver) = (service.clone(), self.pattern.clone(), self.resolver.clone());
+            let targets = followed.targets.clone();
             self.asking.spawn(async move {
-                let answer = pattern.ask(&resolver, &service).await;
+                let answer = pattern.ask(&resolver, &service, &targets).await;
                 (service, answer)
             });
         }
@@ -144,6 +147,7 @@ impl Worker {
                 let (soonest, latest) = (now + options.refresh_min, now + options.refresh_max);
                 followed.due = Some(valid_until.min(latest).max(soonest));
                 followed.answered = true;
+                followed.targets = answer.targets;
                 replace_service(&self.catalog, service, &answer.endpoints);
                 Ok(())
             }

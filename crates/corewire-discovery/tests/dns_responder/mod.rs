@@ -1,6 +1,6 @@
 //! A DNS server of the test's own, on loopback.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +31,10 @@ struct Shared {
 struct Zone {
     mode: Mode,
     ttl_s: u32,
+    /// Names for which it says that it has failed.
+    failing: HashSet<String>,
+    /// Names that it does not answer for.
+    ignored: HashSet<String>,
     records: HashMap<String, Vec<(u16, Vec<u8>)>>,
 }
 
@@ -39,7 +43,13 @@ impl Responder {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
         let address = socket.local_addr().expect("it is bound");
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout can be set");
-        let zone = Mutex::new(Zone { mode: Mode::Answer, ttl_s, records: HashMap::new() });
+        let zone = Mutex::new(Zone {
+            mode: Mode::Answer,
+            ttl_s,
+            failing: HashSet::new(),
+            ignored: HashSet::new(),
+            records: HashMap::new(),
+        });
         let shared = Arc::new(Shared { zone, questions: AtomicUsize::new(0), stop: AtomicBool::new(false) });
         let serving = shared.clone();
         std::thread::spawn(move || serving.serve(&socket));
@@ -71,6 +81,18 @@ impl Responder {
             (SRV, data)
         };
         self.set(name, targets.iter().map(record).collect());
+    }
+
+    pub(crate) fn fail(&self, name: &str) {
+        self.shared.zone.lock().expect("no panic").failing.insert(name.to_owned());
+    }
+
+    pub(crate) fn ignore(&self, name: &str) {
+        self.shared.zone.lock().expect("no panic").ignored.insert(name.to_owned());
+    }
+
+    pub(crate) fn mend(&self, name: &str) {
+        self.shared.zone.lock().expect("no panic").failing.remove(name);
     }
 
     pub(crate) fn remove(&self, name: &str) {
@@ -113,11 +135,14 @@ impl Shared {
             at = end;
         }
         let kind = u16::from_be_bytes([*question.get(at + 1)?, *question.get(at + 2)?]);
-        let known = zone.records.get(&labels.join("."));
+        let name = labels.join(".");
+        let known = zone.records.get(&name);
         let answers: Vec<_> = known.into_iter().flatten().filter(|(of, _)| *of == kind).collect();
         let code = match zone.mode {
             Mode::Garbage => return Some([&question[..2], &[0xff; 40]].concat()),
+            _ if zone.ignored.contains(&name) => return None,
             Mode::Fail => 2,
+            Mode::Answer if zone.failing.contains(&name) => 2,
             Mode::Answer if known.is_none() => 3,
             Mode::Answer => 0,
         };
