@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds: u64 = args.next().map_or(Ok(10), |arg| arg.parse())?;
     let config = SessionsConfig {
         conversation: Config::turbo(),
-        unproven_max: count as usize,
+        unvalidated_max: count as usize,
         sessions_max: count as usize,
         ..SessionsConfig::default()
     };

@@ -473,3 +473,52 @@ fn at_10_percent_loss_and_30_ms_turbo_delivers_99_percent_within_4_round_trips()
         assert!(p99 <= 4 * 30_000, "seed {seed}: p99 is {p99} µs");
     }
 }
+
+#[test]
+fn the_segments_of_our_own_are_as_documented() {
+    let documented = [
+        (Command::Fin, 1, 3, u32::MAX, 2, "44332211 55 01 8000 03000000 ffffffff 02000000 00000000"),
+        (Command::Fin, 2, 5, u32::MAX, 3, "44332211 55 02 8000 05000000 ffffffff 03000000 00000000"),
+        (Command::Fin, 4, 9, u32::MAX, 0, "44332211 55 04 8000 09000000 ffffffff 00000000 00000000"),
+        (
+            Command::Cookie,
+            0,
+            0xa4a3_a2a1,
+            0xb4b3_b2b1,
+            0,
+            "44332211 56 00 8000 a1a2a3a4 b1b2b3b4 00000000 00000000",
+        ),
+        (
+            Command::Cookie,
+            1,
+            0xa4a3_a2a1,
+            0xb4b3_b2b1,
+            0,
+            "44332211 56 01 8000 a1a2a3a4 b1b2b3b4 00000000 00000000",
+        ),
+        (
+            Command::Push,
+            0,
+            0xc4c3_c2c1,
+            u32::MAX,
+            1,
+            "44332211 51 00 8000 c1c2c3c4 ffffffff 01000000 00000000",
+        ),
+    ];
+    let page = include_str!("../../../docs/reliable-udp.md");
+    for (command, fragment, timestamp, number, unacknowledged, text) in documented {
+        let header = Header {
+            conversation: 0x1122_3344,
+            command,
+            fragment,
+            window: 128,
+            timestamp,
+            number,
+            unacknowledged,
+            len: 0,
+        };
+        let digits: String = header.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(digits, text.replace(' ', ""));
+        assert!(page.contains(text), "{text} is not documented");
+    }
+}

@@ -2,6 +2,7 @@
 
 use corewire_proto::kcp::{
     CloseReason, Command, Config, Header, Kcp, SessionError, SessionEvent, Sessions, SessionsConfig,
+    challenge, fin,
 };
 use corewire_testkit::rng::Rng;
 
@@ -47,6 +48,223 @@ fn first_push(conversation: u32) -> Vec<u8> {
     let mut out = Vec::new();
     kcp.poll_transmit(0, &mut out, 1);
     out
+}
+
+/// The token of the challenge in these datagrams.
+fn challenge_in(datagrams: &[(Address, Vec<u8>)]) -> Option<u32> {
+    datagrams.iter().flat_map(|(_, datagram)| segments(datagram)).find_map(|header| {
+        (header.command == Command::Push && header.number == challenge::NUMBER).then_some(header.timestamp)
+    })
+}
+
+fn segments(mut datagram: &[u8]) -> Vec<Header> {
+    let mut headers = Vec::new();
+    while let Ok((header, _, rest)) = Header::parse(datagram) {
+        headers.push(header);
+        datagram = rest;
+    }
+    headers
+}
+
+fn bare(conversation: u32, command: Command, number: u32, timestamp: u32, unacknowledged: u32) -> Vec<u8> {
+    Header { conversation, command, fragment: 0, window: 128, timestamp, number, unacknowledged, len: 0 }
+        .to_bytes()
+        .to_vec()
+}
+
+/// What every KCP answers to a challenge.
+fn echo(conversation: u32, token: u32) -> Vec<u8> {
+    bare(conversation, Command::Ack, challenge::NUMBER, token, 0)
+}
+
+fn bytes(datagrams: &[(Address, Vec<u8>)]) -> usize {
+    datagrams.iter().map(|(_, datagram)| datagram.len()).sum()
+}
+
+#[test]
+fn an_address_that_is_not_validated_gets_three_times_what_it_has_sent_at_the_most() {
+    for spoofed in [
+        vec![first_push(1)],
+        vec![first_push(1), bare(1, Command::WindowAsk, 0, 0, 0)],
+        vec![first_push(1), bare(1, Command::WindowTell, 0, 0, 0)],
+        vec![[first_push(1), bare(1, Command::WindowTell, 0, 0, 0)].concat()],
+        vec![first_push(1), bare(1, Command::Ack, 0, 0, 1), bare(1, Command::Ack, challenge::NUMBER, 0, 0)],
+    ] {
+        let mut server = sessions(SessionsConfig {
+            conversation: Config::turbo().mode(corewire_proto::kcp::Mode::Stream),
+            ..SessionsConfig::default()
+        });
+        let (mut heard, mut told) = (0, 0);
+        for (now, datagram) in (0..).step_by(50).zip(&spoofed) {
+            heard += datagram.len();
+            let id = server.receive(now, 9, datagram).unwrap();
+            let _ = server.session(id).unwrap().write(&[7; 1_400_000]);
+            told += bytes(&transmits(&mut server, now));
+        }
+        let mut now = 1_000;
+        while let Some(after) = server.next_timeout(now) {
+            now += after.max(1);
+            told += bytes(&transmits(&mut server, now));
+            assert!(now < 3_600_000 * 24, "it sleeps in between");
+        }
+        assert!(told > 0 && told <= 3 * heard, "{told} bytes for {heard}");
+        assert_eq!(server.len(), 0, "it was not taken for validated");
+    }
+}
+
+#[test]
+fn who_echoes_the_challenge_gets_all_of_it() {
+    let mut server = sessions(turbo());
+    let mut client = sessions(turbo());
+    let here = client.connect(0, 2, 77).unwrap();
+    client.session(here).unwrap().send(b"?").unwrap();
+    for (_, datagram) in transmits(&mut client, 0) {
+        server.receive(15, 1, &datagram).unwrap();
+    }
+    let Some(SessionEvent::Opened(there)) = server.poll_event() else { panic!() };
+    server.session(there).unwrap().send(&[7; 100_000]).unwrap();
+    assert!(!server.peek(there).unwrap().is_validated());
+    assert!(bytes(&transmits(&mut server, 15)) < 200);
+    assert_eq!(server.next_timeout(15), Some(1_000), "nothing goes on until something is received");
+    let mut server = sessions(turbo());
+    let mut now = 20;
+    let id = client.connect(now, 2, 78).unwrap();
+    client.session(id).unwrap().send(b"?").unwrap();
+    let mut reply = None;
+    while reply.is_none() && now < 200 {
+        exchange(&mut client, &mut server, now);
+        if let Some(SessionEvent::Opened(there)) = server.poll_event() {
+            server.session(there).unwrap().send(&[7; 100_000]).unwrap();
+            assert!(server.peek(there).unwrap().is_validated());
+        }
+        reply = client.session(id).unwrap().recv();
+        now += 10;
+    }
+    assert_eq!(reply.map(|reply| reply.len()), Some(100_000));
+}
+
+#[test]
+fn the_kcp_crate_passes_the_challenge_without_knowing_it() {
+    #[derive(Clone, Default)]
+    struct Outbox(std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>);
+    impl std::io::Write for Outbox {
+        fn write(&mut self, datagram: &[u8]) -> std::io::Result<usize> {
+            self.0.borrow_mut().push(datagram.to_vec());
+            Ok(datagram.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let outbox = Outbox::default();
+    let mut other = kcp::Kcp::new(5, outbox.clone());
+    other.set_nodelay(true, 10, 2, true);
+    let mut server = sessions(turbo());
+    other.send(b"hello").unwrap();
+    let mut opened = None;
+    for now in (0..100).step_by(10) {
+        other.update(now as u32).unwrap();
+        let sent: Vec<_> = outbox.0.borrow_mut().drain(..).collect();
+        for datagram in sent {
+            opened = Some(server.receive(now, 1, &datagram).unwrap());
+        }
+        for (_, datagram) in transmits(&mut server, now) {
+            other.input(&datagram).unwrap();
+        }
+    }
+    let kcp = server.session(opened.unwrap()).unwrap();
+    assert!(kcp.is_validated());
+    assert_eq!(kcp.recv().as_deref(), Some(&b"hello"[..]));
+    assert!(other.peeksize().is_err(), "the challenge is no message");
+}
+
+#[test]
+fn data_of_a_conversation_that_nobody_knows_is_answered_by_a_reset() {
+    let mut client = sessions(turbo());
+    let id = client.connect(0, 2, 77).unwrap();
+    client.session(id).unwrap().send(b"ping").unwrap();
+    let mut server = sessions(turbo());
+    exchange(&mut client, &mut server, 0);
+    let Some(SessionEvent::Opened(there)) = server.poll_event() else { panic!() };
+    server.session(there).unwrap().send(b"pong").unwrap();
+    exchange(&mut client, &mut server, 1);
+    assert_eq!(client.session(id).unwrap().recv().as_deref(), Some(&b"pong"[..]));
+    // The server starts anew.
+    let mut server = sessions(turbo());
+    client.session(id).unwrap().send(b"still there?").unwrap();
+    exchange(&mut client, &mut server, 50);
+    let reason = CloseReason::Reset;
+    let ends = events(&mut client);
+    assert!(
+        matches!(ends[..], [.., SessionEvent::Closed { reason: found, .. }] if found == reason),
+        "{ends:?}"
+    );
+}
+
+#[test]
+fn resets_are_no_longer_than_what_they_answer_and_few() {
+    let mut server = sessions(turbo());
+    let data = bare(5, Command::Push, 3, 0, 9);
+    assert!((0..10_000).all(|from| server.receive(0, from, &data).is_err()));
+    let sent = transmits(&mut server, 0);
+    assert_eq!(sent.len(), 256);
+    let (header, _, _) = Header::parse(&sent[0].1).unwrap();
+    assert_eq!((header.command, header.fragment, header.timestamp), (Command::Fin, fin::RESET, 9));
+    assert!(sent.iter().all(|(_, datagram)| datagram.len() <= data.len()));
+    assert!(server.receive(1_000, 1, &data).is_err());
+    assert_eq!(transmits(&mut server, 1_000).len(), 1);
+    // Nothing that could be an answer itself is answered, nor what may have overtaken its first segment.
+    for quiet in [
+        bare(5, Command::Ack, 3, 0, 9),
+        bare(5, Command::WindowTell, 0, 0, 9),
+        bare(5, Command::Fin, fin::NUMBER, 0, 9),
+        bare(5, Command::Cookie, 1, 1, 9),
+        bare(5, Command::Push, 3, 0, 0),
+    ] {
+        assert!(server.receive(2_000, 1, &quiet).is_err());
+        assert_eq!(transmits(&mut server, 2_000), []);
+    }
+    let far_on = bare(5, Command::Push, 128, 0, 0);
+    assert!(server.receive(3_000, 1, &far_on).is_err());
+    assert_eq!(transmits(&mut server, 3_000).len(), 1, "a peer that only sends was answered by somebody");
+}
+
+#[test]
+fn a_full_table_offers_a_cookie_and_who_echoes_it_is_in_at_once() {
+    let mut server = sessions(SessionsConfig { unvalidated_max: 10, ..turbo() });
+    assert!((0..10).all(|address| server.receive(0, 1_000 + address, &first_push(1)).is_ok()));
+    transmits(&mut server, 0);
+    let mut client = sessions(turbo());
+    let id = client.connect(0, 2, 77).unwrap();
+    client.session(id).unwrap().send(b"ping").unwrap();
+    exchange(&mut client, &mut server, 5);
+    assert_eq!(server.len(), 11);
+    let told = events(&mut server);
+    let Some(SessionEvent::Readable(there)) = told.last() else { panic!("{told:?}") };
+    let kcp = server.session(*there).unwrap();
+    assert!(kcp.is_validated());
+    assert_eq!(kcp.recv().as_deref(), Some(&b"ping"[..]));
+    assert_eq!(client.peek(id).unwrap().stats().timeout_resends, 1, "sent again as soon as the cookie came");
+}
+
+#[test]
+fn a_cookie_is_of_one_address_conversation_and_time() {
+    let mut server = sessions(SessionsConfig { unvalidated_max: 0, ..turbo() });
+    let offer = |server: &mut Sessions<Address>, now| {
+        assert!(server.receive(now, 1, &first_push(7)).is_err());
+        let mut offer = Header::parse(&transmits(server, now)[0].1).unwrap().0;
+        assert_eq!((offer.command, offer.fragment), (Command::Cookie, challenge::COOKIE_OFFER));
+        offer.fragment = challenge::COOKIE_ECHO;
+        offer
+    };
+    let echo = offer(&mut server, 5_000);
+    let other = Header { conversation: 8, ..echo };
+    assert!(server.receive(5_000, 2, &echo.to_bytes()).is_err());
+    assert!(server.receive(5_000, 1, &other.to_bytes()).is_err());
+    assert!(server.receive(25_000, 1, &echo.to_bytes()).is_err());
+    assert!(server.receive(15_000, 1, &echo.to_bytes()).is_ok());
+    let mut another = sessions(SessionsConfig { unvalidated_max: 0, ..turbo() });
+    assert!(another.receive(5_000, 1, &echo.to_bytes()).is_err(), "a cookie of another server");
 }
 
 #[test]
@@ -119,7 +337,7 @@ fn a_late_repetition_of_the_first_segment_opens_no_second_session() {
 }
 
 #[test]
-fn a_flood_of_forged_addresses_costs_bounded_memory_and_no_proven_session() {
+fn a_flood_of_forged_addresses_costs_bounded_memory_and_no_validated_session() {
     let mut server = sessions(turbo());
     let mut client = sessions(turbo());
     let id = client.connect(0, 2, 77).unwrap();
@@ -133,30 +351,29 @@ fn a_flood_of_forged_addresses_costs_bounded_memory_and_no_proven_session() {
             transmits(&mut server, 1);
         }
     }
+    transmits(&mut server, 1);
     assert_eq!(server.len(), 2049);
     assert!(server.connect(1, 5, 5).is_ok(), "own connections are not refused");
 
-    for now in [1_001, 2_001, 3_001, 4_001] {
-        let asks = transmits(&mut server, now);
-        assert!(asks.len() >= 2048, "the unproven are asked again");
-    }
+    assert!(transmits(&mut server, 1_001).len() >= 2048, "those that are not validated are asked again");
+    [2_001, 3_001, 4_001].into_iter().for_each(|now| drop(transmits(&mut server, now)));
     client.session(id).unwrap().send(b"still here").unwrap();
     exchange(&mut client, &mut server, 4_500);
     transmits(&mut server, 5_001);
     assert_eq!(server.len(), 2, "the forged ones are gone, the true one stays");
-    let unproven = events(&mut server)
+    let unvalidated = events(&mut server)
         .into_iter()
-        .filter(|event| matches!(event, SessionEvent::Closed { reason: CloseReason::Unproven, .. }));
-    assert_eq!(unproven.count(), 2048);
+        .filter(|event| matches!(event, SessionEvent::Closed { reason: CloseReason::Unvalidated, .. }));
+    assert_eq!(unvalidated.count(), 2048);
 }
 
 #[test]
 fn in_a_flood_a_new_peer_takes_the_place_of_one_that_had_its_time_to_answer() {
-    let mut server = sessions(SessionsConfig { unproven_max: 10, ..turbo() });
+    let mut server = sessions(SessionsConfig { unvalidated_max: 10, ..turbo() });
     for address in 0..10 {
         server.receive(0, 1_000 + address, &first_push(1)).unwrap();
     }
-    let full = Err(SessionError::TooManySessions { name: "unproven_max", limit: 10 });
+    let full = Err(SessionError::TooManySessions { name: "unvalidated_max", limit: 10 });
     assert_eq!(server.receive(999, 2_000, &first_push(1)), full);
     let mut client = sessions(turbo());
     let id = client.connect(0, 2, 77).unwrap();
@@ -168,12 +385,12 @@ fn in_a_flood_a_new_peer_takes_the_place_of_one_that_had_its_time_to_answer() {
     assert_eq!(server.len(), 11);
     client.session(id).unwrap().send(b"still here").unwrap();
     exchange(&mut client, &mut server, 1_500);
-    assert_eq!(client.len(), 1, "who has answered stays");
+    assert_eq!(client.len(), 1, "who is validated stays");
 }
 
 #[test]
 fn a_session_that_made_room_is_not_opened_again_and_its_peer_is_told() {
-    let mut server = sessions(SessionsConfig { unproven_max: 1, ..turbo() });
+    let mut server = sessions(SessionsConfig { unvalidated_max: 1, ..turbo() });
     let mut client = sessions(turbo());
     let id = client.connect(0, 2, 77).unwrap();
     client.session(id).unwrap().send(b"once").unwrap();
@@ -197,7 +414,7 @@ fn a_session_that_made_room_is_not_opened_again_and_its_peer_is_told() {
 }
 
 #[test]
-fn who_has_not_answered_makes_its_session_hold_little() {
+fn who_is_not_validated_makes_its_session_hold_little() {
     let mut server =
         sessions(SessionsConfig { conversation: Config::turbo().windows(1024, 1024), ..turbo() });
     let push = |number: u32, command| {
@@ -219,7 +436,8 @@ fn who_has_not_answered_makes_its_session_hold_little() {
     let held = server.peek(id).unwrap().memory();
     assert!((200_000..400_000).contains(&held), "{held}");
     // Its answer is heard all the same, and then its data.
-    server.receive(0, 9, &push(0, Command::WindowTell)).unwrap();
+    let token = challenge_in(&transmits(&mut server, 0)).expect("a challenge was sent");
+    server.receive(0, 9, &echo(1, token)).unwrap();
     server.receive(0, 9, &push(1023, Command::Push)).unwrap();
 }
 
@@ -253,7 +471,7 @@ fn sessions_take_turns_in_sending() {
     let mut out = Vec::new();
     let order: Vec<Address> =
         std::iter::from_fn(|| port.poll_transmit(0, &mut out, 5)).map(|(address, _)| address).collect();
-    assert_eq!(order, [1, 2, 1, 2]);
+    assert_eq!(order, [1, 2, 1, 2, 1, 2], "two of data each, and one that asks for the window");
 }
 
 #[test]
@@ -274,26 +492,23 @@ fn an_end_repeated_after_the_session_is_over_is_answered() {
     let end = Header {
         conversation: 5,
         command: Command::Fin,
-        fragment: corewire_proto::kcp::fin::END,
+        fragment: fin::END,
         window: 1,
         timestamp: 3,
-        number: corewire_proto::kcp::fin::NUMBER,
+        number: fin::NUMBER,
         unacknowledged: 4,
         len: 0,
     };
     assert!(server.receive(1, 1, &end.to_bytes()).is_err());
     let sent = transmits(&mut server, 1);
     let (answer, _, _) = Header::parse(&sent[0].1).unwrap();
-    assert_eq!(
-        (sent.len(), answer.command, answer.fragment),
-        (1, Command::Fin, corewire_proto::kcp::fin::ACKNOWLEDGE)
-    );
+    assert_eq!((sent.len(), answer.command, answer.fragment), (1, Command::Fin, fin::ACKNOWLEDGE));
 }
 
 #[test]
 fn ten_thousand_sessions_exchange_messages_and_only_the_busy_ones_are_touched() {
     const COUNT: u32 = 10_000;
-    let mut server = sessions(SessionsConfig { unproven_max: COUNT as usize, ..turbo() });
+    let mut server = sessions(SessionsConfig { unvalidated_max: COUNT as usize, ..turbo() });
     let mut client = sessions(turbo());
     let ids: Vec<_> = (0..COUNT).map(|conversation| client.connect(0, 2, conversation).unwrap()).collect();
     for id in &ids {
@@ -317,7 +532,7 @@ fn ten_thousand_sessions_exchange_messages_and_only_the_busy_ones_are_touched() 
 #[test]
 fn random_datagrams_from_random_addresses_break_nothing() {
     let mut rng = Rng::new(1);
-    let mut server = sessions(SessionsConfig { sessions_max: 100, unproven_max: 50, ..turbo() });
+    let mut server = sessions(SessionsConfig { sessions_max: 100, unvalidated_max: 50, ..turbo() });
     for now in 0..20_000 {
         let mut datagram = vec![0; rng.below(100) as usize];
         rng.fill(&mut datagram);

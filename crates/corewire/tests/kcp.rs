@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use corewire::kcp::{Config, Key, Mode};
-use corewire::proto::kcp::{Command, Header, Kcp};
+use corewire::proto::kcp::{Command, Header, Kcp, conversation};
 use corewire::{
     CallError, CloseReason, ConnectError, Frame, Handler, NetClient, NetServer, NetUri, RawCodec,
     ServerError, ServerHandle, Session, StandardCodec, wait,
@@ -96,7 +96,10 @@ impl Peer {
             for datagram in self.due() {
                 self.socket.send(&datagram).unwrap();
             }
-            if let Ok(len) = self.socket.recv(&mut buffer) {
+            // The server resets what it does not know of others.
+            if let Ok(len) = self.socket.recv(&mut buffer)
+                && conversation(&buffer[..len]) == Some(self.kcp.conversation())
+            {
                 let now = self.now();
                 self.kcp.receive(now, &buffer[..len]).unwrap();
             }

@@ -110,6 +110,7 @@ impl Kcp {
         self.congestion.clear();
         self.acks.clear();
         self.resending = Default::default();
+        self.cookie = None;
         self.window_news.ask = false;
         self.window_news.tell = false;
         self.window_news.probe = None;

@@ -10,6 +10,7 @@ use super::receive_ring::ReceiveRing;
 use super::round_trip::RoundTrip;
 use super::send_ring::SendRing;
 use super::transmit::Resending;
+use super::validation::Validation;
 
 /// One conversation: a reliable, ordered exchange of messages (or a byte stream) over lossy datagrams.
 ///
@@ -58,6 +59,9 @@ pub struct Kcp {
     pub(super) resending: Resending,
     pub(super) remote: Remote,
     pub(super) window_news: WindowNews,
+    pub(super) validation: Validation,
+    /// A cookie that waits to be echoed.
+    pub(super) cookie: Option<(u32, u32)>,
     pub(super) ending: Ending,
     pub(super) stats: Stats,
 }
@@ -161,6 +165,8 @@ impl Kcp {
                 has_answered: false,
             },
             window_news: WindowNews { ask: false, tell: false, probe: None },
+            validation: Validation::Trusted,
+            cookie: None,
             ending: Ending::default(),
             stats: Stats::default(),
             config,
@@ -187,8 +193,8 @@ impl Kcp {
         self.outgoing.free()
     }
 
-    /// The peer has answered something that was sent from here, so the address that it gives is its own, as far
-    /// as KCP without encryption can tell.
+    /// The peer has acknowledged something that was sent from here, or told its window. Anybody who knows the
+    /// conversation id can say so; [`is_validated`](Self::is_validated) is what an address is trusted by.
     pub const fn has_answered(&self) -> bool {
         self.remote.has_answered
     }

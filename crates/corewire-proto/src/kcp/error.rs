@@ -141,7 +141,7 @@ pub enum CloseReason {
     /// Nothing that was sent has been answered: nobody is there, or its key is another.
     #[error("nothing was answered: nobody may listen there, or with another key")]
     NoAnswer,
-    /// The peer that opened the session never answered: its address may be forged.
-    #[error("the peer that opened the session never answered")]
-    Unproven,
+    /// The peer that opened the session has not shown that it receives at its address, which may be forged.
+    #[error("the peer that opened the session has not shown that it receives at its address")]
+    Unvalidated,
 }

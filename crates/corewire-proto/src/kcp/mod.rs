@@ -15,7 +15,8 @@
 //! - Datagrams of equal size are laid out back to back, as segmentation offload wants them.
 //!
 //! The end of a conversation, which KCP does not have, is one more command in a datagram of its own
-//! ([`Command::Fin`]); older peers reject that datagram and are none the worse.
+//! ([`Command::Fin`]); older peers reject that datagram and are none the worse. [`Sessions`] sends little to an address
+//! until its owner has shown that it receives there ([`challenge`]).
 //!
 //! Time is in milliseconds from any fixed moment, as `u64`, and must not go back; the 32-bit time-stamps and
 //! segment numbers on the wire wrap around safely.
@@ -25,7 +26,6 @@ mod close;
 mod config;
 mod congestion;
 mod control;
-mod ended;
 #[cfg(feature = "aead")]
 mod envelope;
 mod error;
@@ -36,8 +36,8 @@ mod round_trip;
 mod send;
 mod send_ring;
 mod sessions;
-mod timers;
 mod transmit;
+mod validation;
 mod wire;
 
 pub use close::State;
@@ -49,4 +49,4 @@ pub use envelope::{Envelope, OpenError, SealError, Senders};
 pub use error::{CloseReason, ConfigError, ReceiveError, SendError};
 pub use sessions::{SessionError, SessionEvent, SessionId, Sessions, SessionsConfig};
 pub use transmit::Transmit;
-pub use wire::{Command, HEADER_LEN, Header, conversation, fin};
+pub use wire::{Command, HEADER_LEN, Header, challenge, conversation, fin};

@@ -7,7 +7,7 @@ use super::congestion::Delivered;
 use super::control::Kcp;
 use super::error::{CloseReason, ReceiveError};
 use super::receive_ring::Inserted;
-use super::wire::{Command, HEADER_LEN, Header, distance};
+use super::wire::{Command, HEADER_LEN, Header, challenge, distance};
 
 /// KCP counts fragments in a byte.
 const FRAGMENTS_MAX: usize = 256;
@@ -79,6 +79,7 @@ impl Kcp {
     #[inline]
     fn receive_into(&mut self, now: u64, datagram: &[u8], sink: &mut impl Sink) -> Result<(), ReceiveError> {
         self.stats.datagrams_received += 1;
+        self.earn_credit(datagram.len());
         let mut acknowledged = Acknowledged::default();
         let outcome = self.take_segments(now, datagram, sink, &mut acknowledged);
         if acknowledged.delivered.segments > 0 {
@@ -208,6 +209,8 @@ impl Kcp {
             }
             if header.command == Command::Fin {
                 self.take_end(&header);
+            } else if header.command == Command::Cookie {
+                self.take_cookie(now, &header);
             } else if self.ending.is_closed() {
                 return Err(ReceiveError::Closed);
             } else {
@@ -246,12 +249,16 @@ impl Kcp {
                 self.remote.has_answered = true;
                 Ok(())
             }
-            Command::Ack | Command::Fin => Ok(()),
+            Command::Ack | Command::Fin | Command::Cookie => Ok(()),
         }
     }
 
     #[inline]
     fn take_ack(&mut self, now: u64, header: &Header, acknowledged: &mut Acknowledged) {
+        let is_token = self.take_echo(header.timestamp);
+        if is_token && header.number == challenge::NUMBER {
+            return;
+        }
         let back = self.outgoing.next().wrapping_sub(header.number);
         if !self.outgoing.is_sent(header.number) || back > ACKS_BACK {
             self.stats.outside_window += 1;
@@ -263,7 +270,7 @@ impl Kcp {
         let news = self.outgoing.acknowledge(number, echoed_ms, datagram, delivered, pool);
         // A repeated acknowledgement says nothing about the time of a round trip.
         let Some(news) = news else { return };
-        if let Some(round_trip_ms) = self.round_trip.sample(now as u32, echoed_ms) {
+        if !is_token && let Some(round_trip_ms) = self.round_trip.sample(now as u32, echoed_ms) {
             delivered.add_round_trip(round_trip_ms);
         }
         acknowledged.order = acknowledged.order.max(news.order);

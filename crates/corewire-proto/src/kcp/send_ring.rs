@@ -219,6 +219,16 @@ impl SendRing {
         any_due
     }
 
+    /// Has everything in flight time out.
+    pub(super) fn time_out_all(&mut self, now: u64) {
+        let mut number = self.first;
+        while number != self.next {
+            let slot = self.slot(number);
+            slot.resend_at = slot.resend_at.min(now);
+            number = number.wrapping_add(1);
+        }
+    }
+
     /// Gives back the memory of an empty ring.
     pub(super) fn release(&mut self) {
         if self.len() == 0 {

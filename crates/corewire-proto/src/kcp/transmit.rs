@@ -50,6 +50,13 @@ impl Default for Resending {
     }
 }
 
+impl Resending {
+    /// Something is due at `at`.
+    pub(super) fn look_at(&mut self, at: u64) {
+        self.due_at = self.due_at.min(at);
+    }
+}
+
 impl Kcp {
     /// Appends datagrams that are due to `out`: at most `max_datagrams` (64 is what offload takes on Linux), none
     /// longer than the MTU. `None` when nothing is due; call again until then, for one call never mixes sizes.
@@ -57,6 +64,7 @@ impl Kcp {
     /// `out` is appended to and should be cleared by the caller; with enough capacity
     /// (`max_datagrams` × MTU) nothing is allocated.
     pub fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>, max_datagrams: usize) -> Option<Transmit> {
+        self.set_blocked(false);
         self.pass_time(now);
         self.congestion.advance(now);
         self.probe_window(now);
@@ -66,11 +74,16 @@ impl Kcp {
         while datagrams < max_datagrams {
             let before = out.len();
             let room = if datagrams == 0 { self.config.mtu } else { segment_size };
+            let room = room.min(self.credit());
+            if room < HEADER_LEN {
+                break;
+            }
             self.write_datagram(now, out, before + room);
             let len = out.len() - before;
             if len == 0 {
                 break;
             }
+            self.spend_credit(len);
             datagrams += 1;
             if datagrams == 1 {
                 segment_size = len;
@@ -79,18 +92,25 @@ impl Kcp {
             }
         }
         self.stats.datagrams_sent += datagrams as u64;
+        if datagrams == 0 && !self.is_validated() && self.next_timeout(now) == Some(0) {
+            self.set_blocked(true);
+        }
         (datagrams > 0).then(|| Transmit { segment_size, datagrams, len: out.len() - begin })
     }
 
     /// Milliseconds until [`poll_transmit`](Self::poll_transmit) has something to do if nothing is received or
     /// sent before; 0 when it has now, `None` when only an arrival or a send can change anything.
     pub fn next_timeout(&self, now: u64) -> Option<u64> {
+        if self.is_blocked() {
+            return None;
+        }
         let is_resend_due = self.resending.is_fast_due || self.resending.pass.is_some();
         let resend_at = match if is_resend_due { now } else { self.resending.due_at } {
             NEVER => NEVER,
             due_at => due_at.max(self.congestion.resend_at(now)),
         };
-        let has_news = (self.window_news.ask || self.window_news.tell) && !self.ending.is_closed();
+        let has_news = self.window_news.ask || self.window_news.tell || self.owes_challenge();
+        let has_news = (has_news || self.cookie.is_some()) && !self.ending.is_closed();
         let has_data = self.outgoing.has_unsent() && !self.ending.is_closed();
         let mut at = resend_at;
         if has_news {
@@ -147,6 +167,13 @@ impl Kcp {
             self.write_end(now, out);
             return;
         }
+        if let Some(header) = self.take_due_cookie() {
+            out.extend_from_slice(&header.to_bytes());
+            return;
+        }
+        if !self.is_validated() {
+            return self.write_unvalidated(now, out, end);
+        }
         if !self.write_resends(now, out, end) || !self.write_new(now, out, end) {
             return;
         }
@@ -156,6 +183,18 @@ impl Kcp {
             self.write_acks(now, out, end);
         }
         if out.len() == begin {
+            self.write_end(now, out);
+        }
+    }
+
+    /// Fills one datagram for a peer to which little may be sent: what brings the conversation on comes first.
+    #[cold]
+    fn write_unvalidated(&mut self, now: u64, out: &mut Vec<u8>, end: usize) {
+        let begin = out.len();
+        self.write_acks(now, out, end);
+        self.write_challenge(out, end);
+        self.write_news(now, out, end);
+        if self.write_resends(now, out, end) && self.write_new(now, out, end) && out.len() == begin {
             self.write_end(now, out);
         }
     }
@@ -274,7 +313,7 @@ impl Kcp {
     /// Writes a data segment and gives the time at which it is due again.
     #[inline]
     fn write_data(&mut self, now: u64, number: u32, out: &mut Vec<u8>) -> u64 {
-        let mut header = self.header(Command::Push, now as u32, number);
+        let mut header = self.header(Command::Push, self.data_timestamp(now), number);
         // Without nodelay the first time-out has an eighth of slack, as the original gives it.
         let slack_ms = if self.config.nodelay { 0 } else { self.round_trip.rto_ms() / 8 };
         let slot = self.outgoing.slot(number);
@@ -321,7 +360,7 @@ impl Kcp {
                 ahead += 1;
             }
         }
-        if ahead > 0 {
+        if ahead > 0 && self.is_validated() {
             let mut header = self.header(Command::Ack, 0, 0);
             let room = (end - out.len()) / HEADER_LEN;
             for ack in self.acks.repeats(now, ahead, is_covered).take(room) {

@@ -20,6 +20,9 @@ pub enum Command {
     /// Corewire's end of a conversation; KCP has none. It always travels in a datagram of its own: a peer that
     /// does not know it (ikcp, kcp-go, the `kcp` crate) rejects that datagram as a whole and loses nothing.
     Fin = 85,
+    /// Corewire's offer of a cookie to a peer for whom there is no room, and its echo (see [`challenge`]). In a datagram of
+    /// its own, as [`Fin`](Self::Fin).
+    Cookie = 86,
 }
 
 impl Command {
@@ -30,6 +33,7 @@ impl Command {
             83 => Self::WindowAsk,
             84 => Self::WindowTell,
             85 => Self::Fin,
+            86 => Self::Cookie,
             _ => return None,
         })
     }
@@ -67,6 +71,18 @@ pub struct Header {
     pub unacknowledged: u32,
     /// Bytes of data that follow.
     pub len: u32,
+}
+
+/// How a peer shows that it receives what is sent to its address.
+pub mod challenge {
+    /// The number of the empty [`Push`](super::Command::Push) that asks for it: one before the first. Every KCP takes it for a
+    /// repetition, drops it and acknowledges it, with its time-stamp.
+    pub const NUMBER: u32 = u32::MAX;
+    /// [`fragment`](super::Header::fragment) of a [`Cookie`](super::Command::Cookie) segment that offers one.
+    /// [`timestamp`](super::Header::timestamp) and [`number`](super::Header::number) are the cookie.
+    pub const COOKIE_OFFER: u8 = 0;
+    /// The same of one that echoes it and opens the conversation.
+    pub const COOKIE_ECHO: u8 = 1;
 }
 
 impl Header {
@@ -173,7 +189,7 @@ mod tests {
     fn each_fault_has_its_error() {
         assert_eq!(Header::parse(&BYTES[..23]), Err(ReceiveError::TooShort { len: 23 }));
         assert_eq!(Header::parse(&BYTES[..26]), Err(ReceiveError::Truncated { announced: 3, left: 2 }));
-        for command in [0, 80, 86, 255] {
+        for command in [0, 80, 87, 255] {
             let mut bytes = BYTES;
             bytes[4] = command;
             assert_eq!(Header::parse(&bytes), Err(ReceiveError::UnknownCommand { command }));

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use super::wire::{Command, Header, fin};
+use super::super::wire::{Command, Header, fin};
 
 #[derive(Debug)]
 pub(super) struct Ended<A> {
@@ -13,15 +13,11 @@ pub(super) struct Ended<A> {
     order: VecDeque<(u64, (A, u32))>,
     kept_max: usize,
     quiet_ms: u64,
-    answers: VecDeque<(A, Header)>,
 }
-
-/// Answers that may wait; the peer repeats its question.
-const ANSWERS_MAX: usize = 64;
 
 impl<A: Copy + Eq + Hash> Ended<A> {
     pub(super) fn new(kept_max: usize, quiet_ms: u64) -> Self {
-        Self { until: HashMap::new(), order: VecDeque::new(), kept_max, quiet_ms, answers: VecDeque::new() }
+        Self { until: HashMap::new(), order: VecDeque::new(), kept_max, quiet_ms }
     }
 
     /// `is_broken`: the peer may not know yet that it is over.
@@ -42,37 +38,15 @@ impl<A: Copy + Eq + Hash> Ended<A> {
         self.until.contains_key(&(address, conversation))
     }
 
-    /// Tells a peer that repeats its end that it has been seen, and one that goes on sending that it need not.
-    pub(super) fn answer(&mut self, address: A, header: &Header) {
-        let key = (address, header.conversation);
-        let is_broken = self.until.get(&key).is_some_and(|(_, is_broken)| *is_broken);
-        let is_end = header.command == Command::Fin && header.fragment & fin::END != 0;
-        let flags = match header.command {
-            Command::Fin if is_end => fin::ACKNOWLEDGE,
-            Command::Push if is_broken => fin::RESET,
-            _ => return,
-        };
-        if self.answers.len() >= ANSWERS_MAX {
-            return;
+    /// What to tell a peer that repeats its end, or goes on sending: the flags of a [`Command::Fin`].
+    pub(super) fn answer(&self, address: A, header: &Header) -> Option<u8> {
+        let is_broken =
+            self.until.get(&(address, header.conversation)).is_some_and(|(_, is_broken)| *is_broken);
+        match header.command {
+            Command::Fin if header.fragment & fin::END != 0 => Some(fin::ACKNOWLEDGE),
+            Command::Push if is_broken => Some(fin::RESET),
+            _ => None,
         }
-        let answer = Header {
-            command: Command::Fin,
-            fragment: flags,
-            number: fin::NUMBER,
-            timestamp: header.unacknowledged,
-            unacknowledged: if is_end { header.timestamp } else { 0 },
-            len: 0,
-            ..*header
-        };
-        self.answers.push_back((address, answer));
-    }
-
-    pub(super) fn take_answer(&mut self) -> Option<(A, Header)> {
-        self.answers.pop_front()
-    }
-
-    pub(super) fn owes_answer(&self) -> bool {
-        !self.answers.is_empty()
     }
 
     fn forget(&mut self, now: u64) {

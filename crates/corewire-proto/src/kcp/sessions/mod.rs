@@ -1,129 +1,24 @@
 //! Many conversations on one port.
 
+mod admission;
+mod answers;
+mod ended;
+mod settings;
+mod timers;
+
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
+use self::admission::Origin;
+use self::answers::Answers;
+use self::ended::Ended;
+pub use self::settings::{SessionError, SessionEvent, SessionId, SessionsConfig};
+use self::timers::Timers;
 use super::close::State;
-use super::config::Config;
 use super::control::Kcp;
-use super::ended::Ended;
 use super::error::{CloseReason, ConfigError, ReceiveError};
-use super::timers::Timers;
 use super::transmit::Transmit;
-use super::wire::{Command, Header, conversation};
-
-/// Names a session of one [`Sessions`]; never used again after the session is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId {
-    index: u32,
-    generation: u32,
-}
-
-/// Limits and times of a [`Sessions`]; `conversation` is used for every session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionsConfig {
-    /// Settings of each conversation. Default: [`Config::default`].
-    pub conversation: Config,
-    /// New peers may open sessions. Default: true.
-    pub accept: bool,
-    /// Sessions at most (default 65,536). New peers are refused beyond that.
-    pub sessions_max: usize,
-    /// Accepted sessions at most whose peer has not yet answered anything, so that its address may be forged
-    /// (default 2048). Beyond that a new peer takes the place of the oldest of them if that has had a second to
-    /// answer, and is refused otherwise; those that have answered are safe from the flood. A flood that
-    /// forges the answers too runs into `sessions_max`; only encryption (`Envelope`, feature `aead`) keeps that one out.
-    pub unproven_max: usize,
-    /// How long an accepted peer has to answer, in milliseconds (default 5000). Every KCP answers the window
-    /// question that it is asked on accept.
-    pub unproven_timeout_ms: u64,
-    /// A session ends when nothing was received for so long, in milliseconds (default 20 minutes).
-    pub idle_timeout_ms: u64,
-    /// How long what a session begun here has sent may stay without any answer at all, in milliseconds (default
-    /// 10,000). Then it ends with [`CloseReason::NoAnswer`].
-    pub answer_timeout_ms: u64,
-    /// How long the datagrams of a session that is over are told from those of a new one, in milliseconds
-    /// (default 10,000). A peer cannot use the same conversation id again before.
-    pub quiet_ms: u64,
-}
-
-impl Default for SessionsConfig {
-    fn default() -> Self {
-        Self {
-            conversation: Config::default(),
-            accept: true,
-            sessions_max: 65_536,
-            unproven_max: 2048,
-            unproven_timeout_ms: 5_000,
-            idle_timeout_ms: 20 * 60 * 1000,
-            answer_timeout_ms: 10_000,
-            quiet_ms: 10_000,
-        }
-    }
-}
-
-/// A datagram, or a wish to connect, that led to no session.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// The session refused the datagram.
-    #[error(transparent)]
-    Receive(#[from] ReceiveError),
-    /// The datagram belongs to no session and cannot open one: only the first segment of a conversation can.
-    #[error(
-        "conversation {conversation} is not known from this address, and this datagram does not begin one"
-    )]
-    Unknown {
-        /// The conversation id in the datagram.
-        conversation: u32,
-    },
-    /// The session is over, and its id not free again yet.
-    #[error("conversation {conversation} with this address is over: use another id")]
-    Ended {
-        /// The conversation id.
-        conversation: u32,
-    },
-    /// There is such a session already.
-    #[error("conversation {conversation} with this address exists already: use another id")]
-    InUse {
-        /// The conversation id.
-        conversation: u32,
-    },
-    /// The peer has not answered yet, and its session holds all that it may hold before.
-    #[error("the peer has not answered yet, and its session holds {limit} bytes already")]
-    Unproven {
-        /// The most that it may hold, in bytes.
-        limit: usize,
-    },
-    /// The limit on sessions is reached.
-    #[error("there are {limit} sessions, which is the limit {name}: raise it or let sessions end")]
-    TooManySessions {
-        /// Which limit.
-        name: &'static str,
-        /// Its value.
-        limit: usize,
-    },
-}
-
-/// Something the user of a [`Sessions`] may want to act upon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SessionEvent<A> {
-    /// A new peer has opened a session.
-    Opened(SessionId),
-    /// Messages can be read, or the peer has ended its side. Told once until it is polled.
-    Readable(SessionId),
-    /// The session is over and its id is void.
-    Closed {
-        /// The session.
-        id: SessionId,
-        /// Its peer.
-        address: A,
-        /// Its conversation id.
-        conversation: u32,
-        /// Why it is over.
-        reason: CloseReason,
-    },
-}
 
 #[derive(Debug)]
 struct Session<A> {
@@ -133,7 +28,6 @@ struct Session<A> {
     opened_at: u64,
     asked_at: u64,
     is_own: bool,
-    is_proven: bool,
     /// Since when a peer that was connected to from here owes its first answer.
     owed_since: Option<u64>,
     is_queued: bool,
@@ -188,23 +82,23 @@ pub struct Sessions<A> {
     slots: Vec<Slot<A>>,
     free: Vec<u32>,
     by_peer: HashMap<(A, u32), SessionId>,
-    unproven: usize,
-    /// Those that were not proven when they came, in that order; some are meanwhile, or gone.
+    /// Sessions whose peer is not validated.
+    unvalidated: usize,
+    /// Those that were not validated when they came, in that order; some are meanwhile, or gone.
     newcomers: VecDeque<SessionId>,
     /// Sessions that may have something to send.
     queue: VecDeque<SessionId>,
     timers: Timers<SessionId>,
     events: VecDeque<SessionEvent<A>>,
     ended: Ended<A>,
+    answers: Answers<A>,
+    /// Makes tokens and cookies that nobody can guess.
+    secret: RandomState,
+    tokens: u64,
 }
 
-/// How often a peer that has not answered yet is asked.
+/// How often a peer that is not validated is asked.
 const ASK_EVERY_MS: u64 = 1000;
-/// How long a peer is safe from newer ones before it has answered.
-const ANSWER_FROM_MS: u64 = 1000;
-/// What a peer that has not answered may make its session hold, in bytes; more of its data is not taken. A first flight
-/// of 128 segments fits.
-const UNPROVEN_MEMORY_MAX: usize = 256 * 1024;
 /// A session that has been quiet for so long gives back its spare memory.
 const TRIM_AFTER_MS: u64 = 10_000;
 
@@ -221,11 +115,14 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             slots: Vec::new(),
             free: Vec::new(),
             by_peer: HashMap::new(),
-            unproven: 0,
+            unvalidated: 0,
             newcomers: VecDeque::new(),
             queue: VecDeque::new(),
             timers: Timers::default(),
             events: VecDeque::new(),
+            answers: Answers::default(),
+            secret: RandomState::new(),
+            tokens: 0,
         })
     }
 
@@ -250,7 +147,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         if self.ended.contains(now, address, conversation) {
             return Err(SessionError::Ended { conversation });
         }
-        self.open(now, address, conversation, true)
+        self.open(now, address, conversation, Origin::Own)
     }
 
     /// Takes a datagram from the peer at `from` and says which session it was for.
@@ -260,11 +157,12 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     /// session, and none needs an answer: count it and go on.
     pub fn receive(&mut self, now: u64, from: A, datagram: &[u8]) -> Result<SessionId, SessionError> {
         let id = self.find_or_open(now, from, datagram)?;
+        let was_validated = self.get(id).is_some_and(|session| session.kcp.is_validated());
         let outcome = match self.get_mut(id) {
             Some(session) => session.kcp.receive(now, datagram),
             None => Err(ReceiveError::Closed),
         };
-        self.after_receive(now, id, outcome)
+        self.after_receive(now, id, was_validated, outcome)
     }
 
     /// As [`receive`](Self::receive), but hands messages to `handler` at once, without copying those that arrive in
@@ -280,11 +178,12 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         mut handler: impl FnMut(SessionId, &[u8]),
     ) -> Result<SessionId, SessionError> {
         let id = self.find_or_open(now, from, datagram)?;
+        let was_validated = self.get(id).is_some_and(|session| session.kcp.is_validated());
         let outcome = match self.get_mut(id) {
             Some(session) => session.kcp.receive_each(now, datagram, |message| handler(id, message)),
             None => Err(ReceiveError::Closed),
         };
-        self.after_receive(now, id, outcome)
+        self.after_receive(now, id, was_validated, outcome)
     }
 
     /// A session to send on, read from or close; `None` when it is over. What is sent leaves with the next
@@ -322,7 +221,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         out: &mut Vec<u8>,
         max_datagrams: usize,
     ) -> Option<(A, Transmit)> {
-        if let Some((address, header)) = self.ended.take_answer() {
+        if let Some((address, header)) = self.answers.take() {
             out.extend_from_slice(&header.to_bytes());
             let len = header.to_bytes().len();
             return Some((address, Transmit { segment_size: len, datagrams: 1, len }));
@@ -353,7 +252,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     /// Milliseconds until [`poll_transmit`](Self::poll_transmit) has something to do if nothing is received or
     /// sent before.
     pub fn next_timeout(&self, now: u64) -> Option<u64> {
-        if !self.queue.is_empty() || self.ended.owes_answer() {
+        if !self.queue.is_empty() || !self.answers.is_empty() {
             return Some(0);
         }
         self.timers.next_at().map(|at| at.saturating_sub(now))
@@ -374,119 +273,11 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         slot.session.as_deref_mut().filter(|_| slot.generation == id.generation)
     }
 
-    fn find_or_open(&mut self, now: u64, from: A, datagram: &[u8]) -> Result<SessionId, SessionError> {
-        let conversation = conversation(datagram).ok_or(ReceiveError::TooShort { len: datagram.len() })?;
-        if let Some(&id) = self.by_peer.get(&(from, conversation)) {
-            return self.check_memory(id, datagram).map(|()| id);
-        }
-        let (header, data, _) = Header::parse(datagram)?;
-        if self.ended.contains(now, from, conversation) {
-            self.ended.answer(from, &header);
-            return Err(SessionError::Ended { conversation });
-        }
-        let begins = header.command == Command::Push && header.number == 0;
-        if !begins || !self.config.accept {
-            return Err(SessionError::Unknown { conversation });
-        }
-        let limit = self.config.conversation.max_segment;
-        if data.len() > limit {
-            return Err(ReceiveError::SegmentTooLong { len: data.len(), limit }.into());
-        }
-        let limit = self.config.unproven_max;
-        if self.unproven >= limit && !self.evict_newcomer(now) {
-            return Err(SessionError::TooManySessions { name: "unproven_max", limit });
-        }
-        self.open(now, from, conversation, false)
-    }
-
-    /// Refuses data of a peer that has not answered but makes its session hold much already. It will send it again.
-    #[inline]
-    fn check_memory(&self, id: SessionId, datagram: &[u8]) -> Result<(), SessionError> {
-        let Some(session) = self.get(id).filter(|session| !session.is_proven) else { return Ok(()) };
-        if session.kcp.memory() < UNPROVEN_MEMORY_MAX || !Header::begins_with_data(datagram) {
-            return Ok(());
-        }
-        Err(SessionError::Unproven { limit: UNPROVEN_MEMORY_MAX })
-    }
-
-    /// Ends the oldest session whose peer has not answered, if it has had its time.
-    fn evict_newcomer(&mut self, now: u64) -> bool {
-        while let Some(&id) = self.newcomers.front() {
-            let is_unproven = self.get(id).is_some_and(|session| !session.is_proven);
-            if is_unproven {
-                let is_safe = self.get(id).is_some_and(|session| now < session.opened_at + ANSWER_FROM_MS);
-                if !is_safe {
-                    self.newcomers.pop_front();
-                    self.discard(now, id, CloseReason::Unproven);
-                }
-                return !is_safe;
-            }
-            self.newcomers.pop_front();
-        }
-        false
-    }
-
-    /// Forgets those among the newcomers that have answered or are gone.
-    fn prune_newcomers(&mut self) {
-        if self.newcomers.len() > 2 * self.unproven + 64 {
-            let mut newcomers = std::mem::take(&mut self.newcomers);
-            newcomers.retain(|id| self.get(*id).is_some_and(|session| !session.is_proven));
-            self.newcomers = newcomers;
-        }
-    }
-
-    fn open(
-        &mut self,
-        now: u64,
-        address: A,
-        conversation: u32,
-        is_own: bool,
-    ) -> Result<SessionId, SessionError> {
-        let limit = self.config.sessions_max;
-        // Events of sessions that are over count too, or a user who does not poll would let them pile up.
-        if self.by_peer.len() >= limit || self.events.len() >= limit.saturating_mul(3) {
-            return Err(SessionError::TooManySessions { name: "sessions_max", limit });
-        }
-        let kcp = Kcp::from_valid(conversation, self.config.conversation.clone());
-        let session = Box::new(Session {
-            address,
-            kcp,
-            received_at: now,
-            opened_at: now,
-            asked_at: now,
-            is_own,
-            is_proven: is_own,
-            owed_since: None,
-            is_queued: false,
-            is_readable_told: false,
-            is_end_told: false,
-            is_trimmed: true,
-        });
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, session: None });
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.session = Some(session);
-        let id = SessionId { index, generation: slot.generation };
-        self.by_peer.insert((address, conversation), id);
-        if !is_own {
-            self.unproven += 1;
-            self.newcomers.push_back(id);
-            self.prune_newcomers();
-            self.events.push_back(SessionEvent::Opened(id));
-            if let Some(session) = self.get_mut(id) {
-                session.kcp.ask_window();
-            }
-        }
-        self.enqueue(id);
-        Ok(id)
-    }
-
     fn after_receive(
         &mut self,
         now: u64,
         id: SessionId,
+        was_validated: bool,
         outcome: Result<(), ReceiveError>,
     ) -> Result<SessionId, SessionError> {
         self.enqueue(id);
@@ -503,9 +294,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         if outcome.is_ok() {
             session.owed_since = None;
         }
-        let is_proof = !session.is_proven && session.kcp.has_answered();
-        session.is_proven |= is_proof;
-        self.unproven -= usize::from(is_proof);
+        self.unvalidated -= usize::from(!was_validated && session.kcp.is_validated());
         if is_news {
             self.events.push_back(SessionEvent::Readable(id));
         }
@@ -520,9 +309,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         }
     }
 
-    /// Ends sessions that have been idle or unproven for too long, asks the unproven ones again, and trims.
+    /// Ends sessions that have been idle or not validated for too long, asks those again, and trims.
     fn check_time_limits(&mut self, now: u64, id: SessionId) {
-        let (idle_ms, unproven_ms) = (self.config.idle_timeout_ms, self.config.unproven_timeout_ms);
+        let (idle_ms, unvalidated_ms) = (self.config.idle_timeout_ms, self.config.unvalidated_timeout_ms);
         let answer_ms = self.config.answer_timeout_ms;
         let Some(session) = self.get_mut(id) else { return };
         if now >= session.received_at + idle_ms {
@@ -531,13 +320,13 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         if session.owed_since.is_some_and(|since| now >= since + answer_ms) {
             return self.discard(now, id, CloseReason::NoAnswer);
         }
-        if !session.is_proven {
-            if now >= session.opened_at + unproven_ms {
-                return self.discard(now, id, CloseReason::Unproven);
+        if !session.kcp.is_validated() {
+            if now >= session.opened_at + unvalidated_ms {
+                return self.discard(now, id, CloseReason::Unvalidated);
             }
             if now >= session.asked_at + ASK_EVERY_MS {
                 session.asked_at = now;
-                session.kcp.ask_window();
+                session.kcp.challenge_again();
             }
         }
         let is_quiet = now >= session.received_at + TRIM_AFTER_MS && session.kcp.waiting_send() == 0;
@@ -548,7 +337,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
 
     /// Nothing is to be sent on this session now: sets its timer, or lets it go if it is over.
     fn settle(&mut self, now: u64, id: SessionId) {
-        let (idle_ms, unproven_ms) = (self.config.idle_timeout_ms, self.config.unproven_timeout_ms);
+        let (idle_ms, unvalidated_ms) = (self.config.idle_timeout_ms, self.config.unvalidated_timeout_ms);
         let answer_ms = self.config.answer_timeout_ms;
         let Some(session) = self.get_mut(id) else { return };
         session.is_queued = false;
@@ -561,8 +350,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         if let Some(since) = session.owed_since {
             at = at.min(since + answer_ms);
         }
-        if !session.is_proven {
-            at = at.min(session.opened_at + unproven_ms).min(session.asked_at + ASK_EVERY_MS);
+        if !session.kcp.is_validated() {
+            at = at.min(session.opened_at + unvalidated_ms).min(session.asked_at + ASK_EVERY_MS);
         }
         if !session.is_trimmed {
             at = at.min(session.received_at + TRIM_AFTER_MS);
@@ -576,9 +365,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
 
     fn discard(&mut self, now: u64, id: SessionId, reason: CloseReason) {
         let Some(session) = self.get(id) else { return };
-        let (address, conversation, is_proven) =
-            (session.address, session.kcp.conversation(), session.is_proven);
-        self.unproven -= usize::from(!is_proven);
+        let (address, conversation) = (session.address, session.kcp.conversation());
+        self.unvalidated -= usize::from(!session.kcp.is_validated());
         // Of one that never answered too: what it has sent was read, and must not be read again.
         let is_broken = !matches!(reason, CloseReason::Finished | CloseReason::Unanswered);
         self.ended.insert(now, address, conversation, is_broken);
