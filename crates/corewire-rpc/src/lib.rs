@@ -133,13 +133,13 @@ pub use client::{
 pub use corewire_proto::rpc::{
     Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version, Versions,
 };
-pub use gauges::{Gauges, ServerGauges};
+pub use gauges::Gauges;
 pub use interceptor::{ClientInterceptor, ServerInterceptor};
 #[cfg(feature = "prost")]
 pub use message::Proto;
 pub use message::{Compact, Json, Message};
 pub use metadata::{Metadata, MetadataError};
-pub use server::{Context, RpcServer, Service};
+pub use server::{Context, RpcServer, ServerGauges, Service};
 pub use sink::Sink;
 pub use status::Status;
 pub use stream::Streaming;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use corewire_proto::rpc::{Code, Mode, Settings};
 
 use super::context::MethodName;
+use super::gauges::Workers;
 use super::method::Method;
 use super::service::Registered;
-use crate::gauges::Workers;
 use crate::interceptor::ServerInterceptor;
 use crate::link::Group;
 
