@@ -2,14 +2,16 @@
 
 use std::fmt;
 
-/// Bytes of a request of `BenchEchoService/echo` beside its payload: the header, and both names with their lengths.
-const CALL_REQUEST: u64 = 16 + 2 + 16 + 2 + 4;
+/// Bytes of the header of every frame.
+const HEADER: u64 = 16;
+/// Bytes of the number that a method has in version 2 after its first call.
+const METHOD: u64 = 2;
+/// Bytes of the names of `BenchEchoService/echo` with their lengths.
+const CALL_NAMES: u64 = 2 + 16 + 2 + 4;
 /// Bytes of its response beside the payload: the header and the code.
-const CALL_RESPONSE: u64 = 16 + 2;
-/// Bytes of a stream's frame beside its payload.
-const FRAME: u64 = 16;
-/// Bytes of the names in the first frame of a stream on `StreamBenchService/echo`.
-const ROUTE: u64 = 2 + 18 + 2 + 4;
+const CALL_RESPONSE: u64 = HEADER + 2;
+/// Bytes of the names of `StreamBenchService/echo` with their lengths.
+const STREAM_NAMES: u64 = 2 + 18 + 2 + 4;
 
 /// Request bytes, and the response bytes that come back for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,18 +44,21 @@ impl Exchange {
         Self { opening: NOTHING, message, closing: NOTHING, waits: false, messages: u64::MAX }
     }
 
-    /// Calls of `BenchEchoService/echo`, alike in every mode and version: one frame each way.
-    pub(crate) const fn calls(payload: u64) -> Self {
-        Self::endless(payload + CALL_REQUEST, payload + CALL_RESPONSE)
+    /// Calls of `BenchEchoService/echo`, alike in every mode: one frame each way. In version 2 the method is named in the
+    /// first call of a connection alone.
+    pub(crate) const fn calls(payload: u64, wire: u8) -> Self {
+        let method = if wire == 1 { CALL_NAMES } else { METHOD };
+        Self::endless(HEADER + method + payload, payload + CALL_RESPONSE)
     }
 
     /// Streams on `StreamBenchService/echo`: INIT and ACK, then the frames, then END and END. In version 1 a client
     /// sends no frame before the ACK.
     pub(crate) const fn streams(payload: u64, frames: u64, wire: u8) -> Self {
+        let method = if wire == 1 { STREAM_NAMES } else { METHOD };
         Self {
-            opening: Sizes { request: FRAME + ROUTE, response: FRAME },
-            message: Sizes { request: payload + FRAME, response: payload + FRAME },
-            closing: Sizes { request: FRAME, response: FRAME },
+            opening: Sizes { request: HEADER + method, response: HEADER },
+            message: Sizes { request: payload + HEADER, response: payload + HEADER },
+            closing: Sizes { request: HEADER, response: HEADER },
             waits: wire == 1,
             messages: frames,
         }
@@ -170,15 +175,16 @@ mod tests {
     fn what_is_written_is_read_again() {
         for written in [
             Exchange::endless(1, 7),
-            Exchange::calls(47),
+            Exchange::calls(47, 1),
             Exchange::streams(128, 16, 1),
             Exchange::streams(1, 2, 2),
         ] {
             assert_eq!(exchange(&written.to_string()).unwrap(), written);
         }
-        assert_eq!(Exchange::calls(47).to_string(), "87:65");
+        assert_eq!(Exchange::calls(47, 1).to_string(), "87:65");
         assert_eq!(Exchange::streams(128, 16, 1).to_string(), "42:16!,16x144:144,16:16");
-        assert_eq!(Exchange::streams(128, 16, 2).to_string(), "42:16,16x144:144,16:16");
+        assert_eq!(Exchange::calls(47, 2).to_string(), "65:65");
+        assert_eq!(Exchange::streams(128, 16, 2).to_string(), "18:16,16x144:144,16:16");
     }
 
     #[test]
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn messages_share_the_opening_and_the_closing() {
-        assert_eq!(Exchange::calls(47).per_message(), (87.0, 65.0));
+        assert_eq!(Exchange::calls(47, 1).per_message(), (87.0, 65.0));
         assert_eq!(Exchange::streams(128, 16, 1).per_message(), (2362.0 / 16.0, 2336.0 / 16.0));
     }
 }

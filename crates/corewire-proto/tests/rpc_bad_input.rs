@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::{
-    Advance, Begin, Code, Connection, ConnectionError, Event, Frame, FrameType, HeaderError, MethodPath,
-    Mode, Options, Origin, Rate, Reassembly, Settings, Version,
+    Advance, Begin, Code, Connection, ConnectionError, Event, Frame, FrameType, HeaderError,
+    METHOD_NAMES_MAX, METHODS_MAX, MethodPath, Mode, Options, Origin, Rate, Reassembly, Settings, Version,
 };
 use corewire_testkit::rpc_pair::{RpcPair, RpcPeer, Seen};
 
@@ -35,6 +35,14 @@ fn frame(version: u8, kind: u8, flags: u8, id: u32, body: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
     bytes.extend_from_slice(body);
     bytes
+}
+
+/// The first frame of a call, with names for this call alone.
+fn begun(version: u8, kind: u8, flags: u8, id: u32, body: &[u8]) -> Vec<u8> {
+    match version {
+        V1 => frame(V1, kind, flags, id, body),
+        _ => frame(V2, kind, flags | 0x40, id, &[b"\0\0", body].concat()),
+    }
 }
 
 /// A server to which the client has already spoken this version.
@@ -83,7 +91,7 @@ fn assert_answers(mut peer: RpcPeer, bytes: &[u8], answer: &[u8]) {
 
 #[test]
 fn a_malformed_header_closes_the_connection() {
-    let good = frame(V1, REQUEST, 4, 0, NAMES);
+    let good = begun(V1, REQUEST, 4, 0, NAMES);
     let with = |at: usize, value: u8| {
         let mut bytes = good.clone();
         bytes[at] = value;
@@ -111,11 +119,11 @@ fn flags_are_refused_where_the_version_gives_them_no_meaning() {
         (V1, DATA, 0),
         (V1, END, 0),
         (V1, CANCEL, 0),
-        (V2, REQUEST, 0x3f),
+        (V2, REQUEST, 0x7f),
         (V2, RESPONSE, 0x2f),
         (V2, PING, 0x01),
         (V2, ERROR, 0x08),
-        (V2, INIT, 0x08),
+        (V2, INIT, 0x48),
         (V2, DATA, 0),
         (V2, CANCEL, 0),
         (V2, CREDIT, 0),
@@ -173,28 +181,129 @@ fn a_version_that_a_server_does_not_speak_is_answered_in_that_version() {
     second.assert_idle();
 
     let first = || RpcPeer::new(Connection::server(only(Version::V2)));
-    assert_answers(first(), &frame(V1, REQUEST, 4, 9, NAMES), &frame(V1, RESPONSE, 4, 9, b"\0\x04"));
-    assert_answers(first(), &frame(V1, INIT, 0, 9, NAMES), &frame(V1, CANCEL, 0, 9, b""));
+    assert_answers(first(), &begun(V1, REQUEST, 4, 9, NAMES), &frame(V1, RESPONSE, 4, 9, b"\0\x04"));
+    assert_answers(first(), &begun(V1, INIT, 0, 9, NAMES), &frame(V1, CANCEL, 0, 9, b""));
 }
 
 #[test]
 fn version_2_begins_with_settings_and_has_them_once() {
     let fresh = || RpcPeer::new(Connection::server(Settings::default()));
     let found = FrameType::Request;
-    assert_closes(fresh(), &frame(V2, REQUEST, 4, 0, NAMES), ConnectionError::SettingsMissing { found });
+    assert_closes(fresh(), &begun(V2, REQUEST, 4, 0, NAMES), ConnectionError::SettingsMissing { found });
     assert_closes(server(V2), &frame(V2, SETTINGS, 0, 0, b""), ConnectionError::SettingsTwice);
 }
 
 #[test]
-fn names_longer_than_the_body_fail_only_their_call() {
-    for version in [V1, V2] {
-        for body in [&b""[..], b"\0", b"\0\x09S", b"\0\x01S", b"\0\x01S\0\x02e", b"\xff\xffS\0\x01e"] {
+fn a_method_that_cannot_be_read_fails_only_its_call() {
+    let names: [&[u8]; 6] = [b"", b"\0", b"\0\x09S", b"\0\x01S", b"\0\x01S\0\x02e", b"\xff\xffS\0\x01e"];
+    // The number of version 2.
+    for (version, bodies) in [(V1, &names[..]), (V2, &names[..2])] {
+        for body in bodies {
             let answer = frame(version, RESPONSE, 4, 9, b"\0\x04");
             assert_answers(server(version), &frame(version, REQUEST, 4, 9, body), &answer);
             let answer = frame(version, CANCEL, 0, 9, if version == V1 { b"" } else { b"\0\x04" });
             assert_answers(server(version), &frame(version, INIT, 0, 9, body), &answer);
         }
     }
+}
+
+#[test]
+fn names_that_cannot_be_read_close_a_connection_on_which_they_would_have_a_number() {
+    for body in [&b""[..], b"\0", b"\0\x01", b"\0\x01\0\x09S", b"\0\x01\0\x01S", b"\0\x01\0\x01S\0\x02e"] {
+        for (kind, frame_type) in [(REQUEST, FrameType::Request), (INIT, FrameType::StreamInit)] {
+            let flags = if kind == REQUEST { 0x44 } else { 0x40 };
+            let error = server(V2).receive(&frame(V2, kind, flags, 9, body)).unwrap_err();
+            assert!(matches!(error, ConnectionError::Body { kind, .. } if kind == frame_type), "{error:?}");
+        }
+    }
+}
+
+/// The first frame of a call that gives its names a number.
+fn defining(id: u32, number: u16, service: &[u8]) -> Vec<u8> {
+    let (number, len) = (number.to_be_bytes(), (service.len() as u16).to_be_bytes());
+    frame(V2, REQUEST, 0x44, id, &[&number[..], &len, service, b"\0\x01e", b"payload"].concat())
+}
+
+#[test]
+fn a_number_that_stands_for_no_method_closes_the_connection() {
+    for number in [0, 1, 2, u16::MAX] {
+        let undefined = ConnectionError::MethodUndefined { id: 7, number };
+        for (kind, flags) in [(REQUEST, 4), (INIT, 0)] {
+            assert_closes(server(V2), &frame(V2, kind, flags, 7, &number.to_be_bytes()), undefined);
+        }
+    }
+    let mut bytes = defining(1, 1, b"S");
+    bytes.extend(frame(V2, REQUEST, 4, 2, b"\0\x01"));
+    bytes.extend(frame(V2, REQUEST, 4, 3, b"\0\x02"));
+    assert_closes(server(V2), &bytes, ConnectionError::MethodUndefined { id: 3, number: 2 });
+}
+
+#[test]
+fn a_number_given_again_or_out_of_sequence_closes_the_connection() {
+    for (number, expected) in [(1, 2), (3, 2), (u16::MAX, 2)] {
+        let bytes = [defining(1, 1, b"S"), defining(2, number, b"S")].concat();
+        assert_closes(server(V2), &bytes, ConnectionError::MethodOutOfOrder { number, expected });
+    }
+}
+
+#[test]
+fn a_connection_remembers_so_many_methods() {
+    let full = || {
+        let mut server = server(V2);
+        for number in 1..=METHODS_MAX {
+            let seen = server.receive(&defining(u32::from(number), number, b"S")).unwrap();
+            let RpcPeer { machine, out, .. } = &mut server;
+            machine.fail(seen[0].call().unwrap(), &Code::INTERNAL.into(), out).unwrap();
+        }
+        server
+    };
+    let mut named = full();
+    let seen = named.receive(&begun(V2, REQUEST, 4, 2_000, NAMES)).unwrap();
+    assert_eq!(seen.len(), 1, "names for one call need no room");
+    let too_many = ConnectionError::TooManyMethods { limit: METHODS_MAX };
+    assert_closes(full(), &defining(2_000, METHODS_MAX + 1, b"S"), too_many);
+    assert!(full().machine.method_bytes() < 64 * 1024);
+
+    let long = [b'x'; 40_000];
+    let bytes = [defining(1, 1, &long), defining(2, 2, &long)].concat();
+    let too_long = ConnectionError::MethodNamesTooLong { len: 2 * 40_005, limit: METHOD_NAMES_MAX };
+    assert_closes(server(V2), &bytes, too_long);
+}
+
+#[test]
+fn names_have_their_number_also_when_the_call_is_refused() {
+    let settings = Settings { max_calls: 0, max_streams: 0, max_extension: 4, ..Settings::default() };
+    let block = b"\0\x09\x04\0\x06\x01abcde";
+    let with_block = |id: u32, number: &[u8]| frame(V2, REQUEST, 0x4c, id, &[number, NAMES, block].concat());
+    let broken = frame(V2, REQUEST, 0x4c, 3, &[b"\0\x03", NAMES, b"\xff"].concat());
+    let stream = frame(V2, INIT, 0x40, 4, &[b"\0\x04", NAMES].concat());
+    let mut server = server_with(V2, settings);
+    for bytes in [defining(1, 1, b"S"), with_block(2, b"\0\x02"), broken, stream] {
+        assert_eq!(server.receive(&bytes), Ok(vec![]));
+    }
+    for number in 1..=4_u8 {
+        assert_eq!(server.receive(&frame(V2, REQUEST, 4, 10 + u32::from(number), &[0, number])), Ok(vec![]));
+    }
+    let undefined = ConnectionError::MethodUndefined { id: 20, number: 5 };
+    assert_closes(server, &frame(V2, REQUEST, 4, 20, b"\0\x05"), undefined);
+}
+
+#[test]
+fn names_in_a_frame_that_goes_on_fail_its_call() {
+    let mut server = server(V2);
+    let call = server.receive(&begun(V2, REQUEST, 1, 1, NAMES)).unwrap()[0].call().unwrap();
+    let seen = server.receive(&frame(V2, REQUEST, 0x51, 1, b"\0\x01\0\x01S\0\x01e")).unwrap();
+    assert_eq!(seen, [Seen::Cancelled(call, Code::INVALID_REQUEST, String::new())]);
+    server.assert_idle();
+}
+
+#[test]
+fn what_a_client_names_after_goaway_is_not_read() {
+    let mut server = server(V2);
+    server.machine.go_away(Code::OK, "", &mut server.out);
+    server.receive(&frame(V2, REQUEST, 4, 1, b"\0\x09")).unwrap();
+    server.receive(&defining(2, 7, b"S")).unwrap();
+    server.assert_idle();
 }
 
 #[test]
@@ -211,9 +320,9 @@ fn a_broken_extension_block_fails_only_its_call() {
         ("two deadlines", &[&b"\0\x16"[..], &[1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1].repeat(2)].concat()),
     ];
     for (what, block) in cases {
-        let body = [block, NAMES].concat();
+        let body = [NAMES, block].concat();
         let mut server = server(V2);
-        assert_eq!(server.receive(&frame(V2, REQUEST, 0x0c, 3, &body)), Ok(vec![]), "{what}");
+        assert_eq!(server.receive(&begun(V2, REQUEST, 0x0c, 3, &body)), Ok(vec![]), "{what}");
         assert_eq!(server.out, frame(V2, RESPONSE, 4, 3, b"\0\x04"), "{what}");
         server.assert_idle();
     }
@@ -224,7 +333,7 @@ fn an_extension_block_over_the_limit_is_refused() {
     let settings = Settings { max_extension: 10, ..Settings::default() };
     let block = b"\0\x09\x04\0\x06\x01abcde";
     let answer = frame(V2, RESPONSE, 4, 3, b"\0\x0c");
-    let request = frame(V2, REQUEST, 0x0c, 3, &[&block[..], NAMES].concat());
+    let request = begun(V2, REQUEST, 0x0c, 3, &[NAMES, &block[..]].concat());
     assert_answers(server_with(V2, settings), &request, &answer);
 }
 
@@ -249,12 +358,12 @@ fn a_response_that_cannot_be_read_fails_only_its_call() {
 #[test]
 fn bodies_of_ack_end_and_cancel_are_stepped_over() {
     let mut server = server(V1);
-    let mut bytes = frame(V1, INIT, 0, 1, NAMES);
+    let mut bytes = begun(V1, INIT, 0, 1, NAMES);
     bytes.extend(frame(V1, DATA, 0, 1, b"hi"));
     bytes.extend(frame(V1, END, 0, 1, b"a body that nobody expects"));
-    bytes.extend(frame(V1, INIT, 0, 2, NAMES));
+    bytes.extend(begun(V1, INIT, 0, 2, NAMES));
     bytes.extend(frame(V1, CANCEL, 0, 2, b"another"));
-    bytes.extend(frame(V1, REQUEST, 4, 1, NAMES));
+    bytes.extend(begun(V1, REQUEST, 4, 1, NAMES));
     let seen = server.receive(&bytes).unwrap();
     let kinds: Vec<_> = seen.iter().map(|seen| format!("{seen:?}")).collect();
     for (kind, start) in kinds.iter().zip(["Request", "Message", "Ended", "Request", "Cancelled", "Request"])
@@ -303,30 +412,30 @@ fn a_stream_accepted_twice_closes_the_connection() {
 fn an_id_used_again_in_flight_closes_the_connection() {
     for version in [V1, V2] {
         let in_use = ConnectionError::IdInUse { id: 5 };
-        let twice = frame(version, REQUEST, 4, 5, NAMES).repeat(2);
+        let twice = begun(version, REQUEST, 4, 5, NAMES).repeat(2);
         assert_closes(server(version), &twice, in_use);
-        let twice = frame(version, INIT, 0, 5, NAMES).repeat(2);
+        let twice = begun(version, INIT, 0, 5, NAMES).repeat(2);
         assert_closes(server(version), &twice, in_use);
     }
     let in_use = ConnectionError::IdInUse { id: 5 };
     // Other names, or another mode, are not the same client stream going on.
-    let mut other = frame(V1, REQUEST, 1, 5, NAMES);
+    let mut other = begun(V1, REQUEST, 1, 5, NAMES);
     other.extend(frame(V1, REQUEST, 1, 5, b"\0\x01S\0\x01f"));
     assert_closes(server(V1), &other, in_use);
-    let mut other = frame(V1, REQUEST, 1, 5, NAMES);
-    other.extend(frame(V1, REQUEST, 3, 5, NAMES));
+    let mut other = begun(V1, REQUEST, 1, 5, NAMES);
+    other.extend(begun(V1, REQUEST, 3, 5, NAMES));
     assert_closes(server(V1), &other, in_use);
     // Version 2 numbers calls and streams from one sequence.
-    let mut both = frame(V2, REQUEST, 4, 5, NAMES);
-    both.extend(frame(V2, INIT, 0, 5, NAMES));
+    let mut both = begun(V2, REQUEST, 4, 5, NAMES);
+    both.extend(begun(V2, INIT, 0, 5, NAMES));
     assert_closes(server(V2), &both, in_use);
 }
 
 #[test]
 fn version_1_numbers_calls_and_streams_apart() {
     let mut server = server(V1);
-    let mut both = frame(V1, REQUEST, 4, 5, NAMES);
-    both.extend(frame(V1, INIT, 0, 5, NAMES));
+    let mut both = begun(V1, REQUEST, 4, 5, NAMES);
+    both.extend(begun(V1, INIT, 0, 5, NAMES));
     let seen = server.receive(&both).unwrap();
     for seen in &seen {
         server.machine.cancel(seen.call().unwrap(), Code::OK, "", &mut server.out).unwrap();
@@ -338,7 +447,7 @@ fn version_1_numbers_calls_and_streams_apart() {
 fn an_id_of_version_1_may_be_used_again_when_its_call_is_over() {
     let mut server = server(V1);
     for _ in 0..3 {
-        let seen = server.receive(&frame(V1, REQUEST, 4, 5, NAMES)).unwrap();
+        let seen = server.receive(&begun(V1, REQUEST, 4, 5, NAMES)).unwrap();
         server.machine.send(seen[0].call().unwrap(), b"", true, &mut server.out).unwrap();
     }
     server.assert_idle();
@@ -347,8 +456,8 @@ fn an_id_of_version_1_may_be_used_again_when_its_call_is_over() {
 #[test]
 fn an_id_of_version_2_that_is_not_later_than_the_one_before_closes_the_connection() {
     let begin = |id: u32, is_stream: bool| match is_stream {
-        true => frame(V2, INIT, 0, id, NAMES),
-        false => frame(V2, REQUEST, 4, id, NAMES),
+        true => begun(V2, INIT, 0, id, NAMES),
+        false => begun(V2, REQUEST, 4, id, NAMES),
     };
     for is_stream in [true, false] {
         for (last, id) in [(5, 5), (5, 4), (5, 0x8000_0005), (0, u32::MAX)] {
@@ -364,7 +473,7 @@ fn an_id_of_version_2_that_is_not_later_than_the_one_before_closes_the_connectio
             server.machine.fail(call, &Code::INTERNAL.into(), &mut server.out).unwrap();
         }
         // Also a call that was refused was the last one.
-        let refused = frame(V2, REQUEST, 4, 12, b"\xff\xff");
+        let refused = frame(V2, REQUEST, 4, 12, b"\xff");
         assert_eq!(server.receive(&refused), Ok(vec![]));
         assert_closes(server, &begin(12, is_stream), ConnectionError::IdOutOfOrder { id: 12, last: 12 });
     }
@@ -393,7 +502,7 @@ fn a_flood_of_frames_that_belong_to_nothing_closes_the_connection() {
     for version in [V1, V2] {
         for stray in strays(version) {
             let mut server = server_with(version, settings);
-            server.receive(&frame(version, REQUEST, 3, 1, NAMES)).unwrap();
+            server.receive(&begun(version, REQUEST, 3, 1, NAMES)).unwrap();
             server.receive(&stray.repeat(10)).unwrap();
             let kind = Frame::parse(&stray).unwrap().unwrap().0.kind;
             let flood = ConnectionError::StrayFlood { kind, burst: 10, per_second: 1 };
@@ -416,9 +525,9 @@ fn what_may_have_crossed_the_end_of_a_call_is_no_flood() {
         // Failed by the server, and refused by a limit, while the client has its whole window on the way.
         let mut server = server_with(version, settings);
         let more = if version == V1 { NAMES } else { b"x" };
-        let (begun, cont) = (frame(version, INIT, 0, 1, NAMES), if version == V1 { 1 } else { 0x11 });
-        let call = server.receive(&begun).unwrap()[0].call().unwrap();
-        server.receive(&frame(version, INIT, 0, 2, NAMES)).unwrap();
+        let (opened, cont) = (begun(version, INIT, 0, 1, NAMES), if version == V1 { 1 } else { 0x11 });
+        let call = server.receive(&opened).unwrap()[0].call().unwrap();
+        server.receive(&begun(version, INIT, 0, 2, NAMES)).unwrap();
         server.machine.cancel(call, Code::CANCELLED, "", &mut server.out).unwrap();
         for id in [1, 2] {
             let messages = 256 * 1024 / 17;
@@ -426,8 +535,8 @@ fn what_may_have_crossed_the_end_of_a_call_is_no_flood() {
             server.receive(&frame(version, END, 0, id, b"")).unwrap();
             server.receive(&frame(version, CANCEL, 0, id, b"")).unwrap();
         }
-        server.receive(&frame(version, REQUEST, 1, 3, NAMES)).unwrap();
-        server.receive(&frame(version, REQUEST, 1, 4, NAMES)).unwrap();
+        server.receive(&begun(version, REQUEST, 1, 3, NAMES)).unwrap();
+        server.receive(&begun(version, REQUEST, 1, 4, NAMES)).unwrap();
         server.receive(&frame(version, REQUEST, cont, 4, more).repeat(10_000)).unwrap();
         server.receive(&frame(version, REQUEST, cont | 4, 4, more)).unwrap();
         assert_eq!(server.lose().len(), 1);
@@ -435,7 +544,7 @@ fn what_may_have_crossed_the_end_of_a_call_is_no_flood() {
     }
     // A CREDIT for each message is as many as there may be.
     let mut server = server_with(V2, settings);
-    let call = server.receive(&frame(V2, REQUEST, 6, 1, NAMES)).unwrap()[0].call().unwrap();
+    let call = server.receive(&begun(V2, REQUEST, 6, 1, NAMES)).unwrap()[0].call().unwrap();
     for _ in 0..2_000 {
         server.machine.send(call, b"", false, &mut server.out).unwrap();
     }
@@ -449,7 +558,7 @@ fn a_frame_of_an_unknown_id_costs_as_much_as_one_of_a_call() {
     let strays = Rate { burst: u32::MAX, per_second: 0 };
     for version in [V1, V2] {
         let mut server = server_with(version, Settings { strays, ..Settings::default() });
-        let begin = |id: u32| frame(version, REQUEST, 3, id, NAMES);
+        let begin = |id: u32| begun(version, REQUEST, 3, id, NAMES);
         server.receive(&(0..16_000).flat_map(begin).collect::<Vec<_>>()).unwrap();
         let mut time = |id: u32| {
             let bytes = frame(version, CANCEL, 0, id, b"").repeat(2_000);
@@ -471,7 +580,7 @@ fn a_frame_of_an_unknown_id_costs_as_much_as_one_of_a_call() {
 fn frames_after_the_end_of_a_half_close_the_connection() {
     let after = |kind, id| ConnectionError::AfterEnd { kind, id };
     for version in [V1, V2] {
-        let mut bytes = frame(version, INIT, 0, 1, NAMES);
+        let mut bytes = begun(version, INIT, 0, 1, NAMES);
         bytes.extend(frame(version, END, 0, 1, b""));
         let mut data = bytes.clone();
         data.extend(frame(version, DATA, 0, 1, b"late"));
@@ -479,7 +588,7 @@ fn frames_after_the_end_of_a_half_close_the_connection() {
         bytes.extend(frame(version, END, 0, 1, b""));
         assert_closes(server(version), &bytes, after(FrameType::StreamEnd, 1));
     }
-    let mut bytes = frame(V2, REQUEST, 7, 1, NAMES);
+    let mut bytes = begun(V2, REQUEST, 7, 1, NAMES);
     bytes.extend(frame(V2, REQUEST, 0x13, 1, b"late"));
     assert_closes(server(V2), &bytes, after(FrameType::Request, 1));
     let twice = frame(V2, RESPONSE, 7, 0, b"\0\0").repeat(2);
@@ -503,12 +612,12 @@ fn frames_of_the_other_role_or_family_close_the_connection() {
         let spoken = if version == V1 { Version::V1 } else { Version::V2 };
         assert_closes(
             client(spoken),
-            &frame(version, REQUEST, 4, 0, NAMES),
+            &begun(version, REQUEST, 4, 0, NAMES),
             unexpected(FrameType::Request, 0),
         );
         assert_closes(
             client(spoken),
-            &frame(version, INIT, 0, 0, NAMES),
+            &begun(version, INIT, 0, 0, NAMES),
             unexpected(FrameType::StreamInit, 0),
         );
     }
@@ -524,8 +633,8 @@ fn frames_of_the_other_role_or_family_close_the_connection() {
 
 #[test]
 fn a_single_message_without_end_closes_a_connection_of_version_2_and_ends_its_half_in_version_1() {
-    assert_closes(server(V2), &frame(V2, REQUEST, 0, 3, NAMES), ConnectionError::EndMissing { id: 3 });
-    let seen = server(V1).receive(&frame(V1, REQUEST, 0, 3, NAMES)).unwrap();
+    assert_closes(server(V2), &begun(V2, REQUEST, 0, 3, NAMES), ConnectionError::EndMissing { id: 3 });
+    let seen = server(V1).receive(&begun(V1, REQUEST, 0, 3, NAMES)).unwrap();
     assert!(matches!(seen[..], [Seen::Request { end: true, .. }]));
 }
 
@@ -564,7 +673,7 @@ fn broken_frames_of_the_connection_close_it() {
 #[test]
 fn a_message_without_credit_closes_the_connection() {
     let settings = Settings { window: 40, ..Settings::default() };
-    let mut bytes = frame(V2, INIT, 0, 1, NAMES);
+    let mut bytes = begun(V2, INIT, 0, 1, NAMES);
     // Two messages of 16 and 4 bytes take the window whole; not even an empty one may follow.
     bytes.extend(frame(V2, DATA, 0, 1, b"four").repeat(2));
     bytes.extend(frame(V2, DATA, 0, 1, b""));
@@ -589,7 +698,7 @@ fn a_flood_of_pings_closes_the_connection() {
 fn a_flood_of_cancelled_calls_closes_the_connection() {
     for version in [V1, V2] {
         let settings = Settings { cancels: Rate { burst: 10, per_second: 1 }, ..Settings::default() };
-        let reset = |id| [frame(version, INIT, 0, id, NAMES), frame(version, CANCEL, 0, id, b"")].concat();
+        let reset = |id| [begun(version, INIT, 0, id, NAMES), frame(version, CANCEL, 0, id, b"")].concat();
         let flood = ConnectionError::CancelFlood { burst: 10, per_second: 1 };
         let resets: Vec<u8> = (0..11).flat_map(reset).collect();
         assert_closes(server_with(version, settings), &resets, flood);
@@ -597,7 +706,7 @@ fn a_flood_of_cancelled_calls_closes_the_connection() {
         let mut server = server_with(version, settings);
         for id in 0..100 {
             server.receive(&reset(2 * id)).unwrap();
-            let seen = server.receive(&frame(version, REQUEST, 4, 2 * id + 1, NAMES)).unwrap();
+            let seen = server.receive(&begun(version, REQUEST, 4, 2 * id + 1, NAMES)).unwrap();
             server.machine.send(seen[0].call().unwrap(), b"", true, &mut server.out).unwrap();
         }
         server.assert_idle();
@@ -606,7 +715,7 @@ fn a_flood_of_cancelled_calls_closes_the_connection() {
 
 /// A call whose handler is at work, and what its client does to it.
 fn aborts(version: u8, id: u32) -> Vec<(&'static str, Vec<u8>)> {
-    let call = |more: Vec<u8>| [frame(version, REQUEST, 1, id, NAMES), more].concat();
+    let call = |more: Vec<u8>| [begun(version, REQUEST, 1, id, NAMES), more].concat();
     let mut all = vec![("cancelled", call(frame(version, CANCEL, 0, id, b"")))];
     if version == V2 {
         let long = [&[0xff, 0xff][..], &[0; 0xffff]].concat();
@@ -617,7 +726,7 @@ fn aborts(version: u8, id: u32) -> Vec<(&'static str, Vec<u8>)> {
             ("a block over the limit", call(frame(version, REQUEST, 0x19, id, &long))),
         ];
     } else {
-        all[0].1 = [frame(version, INIT, 0, id, NAMES), frame(version, CANCEL, 0, id, b"")].concat();
+        all[0].1 = [begun(version, INIT, 0, id, NAMES), frame(version, CANCEL, 0, id, b"")].concat();
         all.push(("a broken body", call(frame(version, REQUEST, 5, id, b"\xff"))));
     }
     all
@@ -651,7 +760,7 @@ fn calls_that_the_server_fails_pay_for_no_abort() {
             abort(&mut server).unwrap();
         }
         for id in 1_000..1_020 {
-            let seen = server.receive(&frame(version, REQUEST, 4, id, NAMES)).unwrap();
+            let seen = server.receive(&begun(version, REQUEST, 4, id, NAMES)).unwrap();
             let RpcPeer { machine, out, .. } = &mut server;
             machine.fail(seen[0].call().unwrap(), &Code::METHOD_NOT_FOUND.into(), out).unwrap();
         }
@@ -667,11 +776,11 @@ fn more_calls_than_the_limit_are_refused_and_the_rest_of_them_dropped() {
     for version in [V1, V2] {
         let mut server = server_with(version, settings);
         for id in 0..2 {
-            assert_eq!(server.receive(&frame(version, REQUEST, 4, id, NAMES)).unwrap().len(), 1);
+            assert_eq!(server.receive(&begun(version, REQUEST, 4, id, NAMES)).unwrap().len(), 1);
         }
         // A client stream of three frames.
         let more = if version == V1 { (1, NAMES) } else { (0x11, &b"x"[..]) };
-        let mut bytes = frame(version, REQUEST, 1, 2, NAMES);
+        let mut bytes = begun(version, REQUEST, 1, 2, NAMES);
         bytes.extend(frame(version, REQUEST, more.0, 2, more.1));
         assert_eq!(server.receive(&bytes), Ok(vec![]));
         let code: &[u8] = if version == V1 { b"\0\x0a" } else { b"\0\x0c" };
@@ -686,7 +795,7 @@ fn more_calls_than_the_limit_are_refused_and_the_rest_of_them_dropped() {
 #[test]
 fn refused_calls_of_version_1_that_never_end_are_limited() {
     let settings = Settings { max_calls: 0, ..Settings::default() };
-    let bytes: Vec<u8> = (0..=1024).flat_map(|id| frame(V1, REQUEST, 1, id, NAMES)).collect();
+    let bytes: Vec<u8> = (0..=1024).flat_map(|id| begun(V1, REQUEST, 1, id, NAMES)).collect();
     assert_closes(server_with(V1, settings), &bytes, ConnectionError::TooManyRefused { limit: 1024 });
 }
 
@@ -695,8 +804,8 @@ fn more_streams_than_the_limit_are_refused() {
     let settings = Settings { max_streams: 1, ..Settings::default() };
     for version in [V1, V2] {
         let mut server = server_with(version, settings);
-        server.receive(&frame(version, INIT, 0, 1, NAMES)).unwrap();
-        assert_eq!(server.receive(&frame(version, INIT, 0, 2, NAMES)), Ok(vec![]));
+        server.receive(&begun(version, INIT, 0, 1, NAMES)).unwrap();
+        assert_eq!(server.receive(&begun(version, INIT, 0, 2, NAMES)), Ok(vec![]));
         assert_eq!(server.out, frame(version, CANCEL, 0, 2, if version == V1 { b"" } else { b"\0\x0c" }));
         server.receive(&frame(version, CANCEL, 0, 1, b"")).unwrap();
         server.assert_idle();
@@ -755,7 +864,7 @@ fn a_client_that_never_reads_makes_the_server_stop_reading() {
     const HIGH_WATER: usize = 10_000;
     let (mut machine, mut inbox) = (Connection::server(Settings::default()), Reassembly::new());
     let (mut out, mut answered) = (Vec::new(), 0);
-    let request = frame(V1, REQUEST, 4, 1, NAMES);
+    let request = begun(V1, REQUEST, 4, 1, NAMES);
     let mut receive = |chunk: &Bytes, out: &mut Vec<u8>| {
         let step = |input: &[u8], _: Origin<'_>| {
             if out.len() > HIGH_WATER {

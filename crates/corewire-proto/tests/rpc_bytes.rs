@@ -124,7 +124,7 @@ fn requests_of_version_1_repeat_the_names_in_a_client_stream() {
 #[test]
 fn every_example_of_the_specification_is_a_frame() {
     let text = include_str!("../../../docs/rpc-protocol-v2.md");
-    let examples = text.split_once("## 10. Examples").unwrap().1;
+    let examples = text.split_once("## 11. Examples").unwrap().1;
     let mut count = 0;
     for span in examples.split('`').skip(1).step_by(2).filter(|span| span.starts_with("47525043")) {
         let bytes = hex(span);
@@ -135,7 +135,7 @@ fn every_example_of_the_specification_is_a_frame() {
         assert_eq!(written, bytes, "{span}");
         count += 1;
     }
-    assert_eq!(count, 22);
+    assert_eq!(count, 24);
 }
 
 #[test]
@@ -148,18 +148,28 @@ fn version_2_begins_with_settings() {
 }
 
 #[test]
-fn a_plain_unary_call_of_version_2_is_version_1_but_for_the_version_byte() {
-    let mut client = started_client(0);
-    client.machine.unary(&path("EchoService", "echo"), b"Hello", &mut client.out).unwrap();
-    let mut expected = hex(UNARY);
-    expected[4] = 2;
-    assert_eq!(client.out, expected);
-    let mut server = started_server();
-    let served = server.receive(&client.out).unwrap()[0].call().unwrap();
-    server.machine.send(served, b"Hello", true, &mut server.out).unwrap();
-    let mut expected = hex(UNARY_RESPONSE);
-    expected[4] = 2;
-    assert_eq!(server.out, expected);
+fn a_method_of_version_2_is_named_once_and_then_by_its_number() {
+    let (mut client, mut server) = (started_client(0), started_server());
+    let echo = path("EchoService", "echo");
+    // The same names from elsewhere are the same method.
+    let again = path("EchoService", "echo");
+    client.machine.unary(&echo, b"Hello", &mut client.out).unwrap();
+    client.machine.unary(&again, b"Hello", &mut client.out).unwrap();
+    let frames = [
+        "47525043 02014400 00000000 0000001a 0001 000b4563686f53657276696365 00046563686f 48656c6c6f",
+        "47525043 02010400 00000001 00000007 0001 48656c6c6f",
+    ];
+    assert_eq!(client.out, hex(&frames.concat()));
+    let alone = "47525043 02014400 00000002 0000001a 0000 000b4563686f53657276696365 00046563686f 48656c6c6f";
+    let mut seen = server.receive(&client.out).unwrap();
+    seen.extend(server.receive(&hex(alone)).unwrap());
+    let paths = seen.iter().map(|seen| match seen {
+        Seen::Request { path, payload, .. } => (&path[..], payload.as_deref()),
+        other => panic!("{other:?}"),
+    });
+    assert!(paths.eq([("EchoService/echo", Some(&b"Hello"[..])); 3]));
+    server.machine.send(seen[0].call().unwrap(), b"Hello", true, &mut server.out).unwrap();
+    assert_eq!(server.out, hex("47525043 02020400 00000000 00000007 0000 48656c6c6f"));
 }
 
 #[test]
@@ -176,9 +186,9 @@ fn a_deadline_a_trace_and_metadata_have_the_bytes_of_the_specification() {
     let path = path("EchoService", "echo");
     let begin = Begin { path: &path, mode: Mode::Unary, end: true, options };
     client.machine.begin(&begin, Some(b"Hello"), &mut client.out).unwrap();
-    let example = "47525043 02010c00 00000001 0000004c 0032 01 0008 000000000003d090 02 0019 \
-        0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 01 04 0008 04 75736572 616e6e \
-        000b4563686f53657276696365 00046563686f 48656c6c6f";
+    let example = "47525043 02014c00 00000001 0000004e 0001 000b4563686f53657276696365 00046563686f \
+        0032 01 0008 000000000003d090 02 0019 0af7651916cd43dd8448eb211c80319c b7ad6b7169203331 01 \
+        04 0008 04 75736572 616e6e 48656c6c6f";
     assert_eq!(client.out, hex(example));
     let seen = started_server().receive(&client.out).unwrap();
     let [Seen::Request { extensions, payload, .. }] = &seen[..] else { panic!("{seen:?}") };
@@ -200,7 +210,7 @@ fn a_client_stream_of_version_2_has_the_bytes_of_the_specification() {
     client.machine.send(call, b"b", false, &mut client.out).unwrap();
     client.machine.finish(call, &mut client.out).unwrap();
     let frames = [
-        "47525043 02010100 00000002 0000000a 00025570 0003707574 61",
+        "47525043 02014100 00000002 0000000c 0001 00025570 0003707574 61",
         "47525043 02011100 00000002 00000001 62",
         "47525043 02013500 00000002 00000000",
     ];

@@ -63,8 +63,13 @@ fn random_frames_are_read_the_same_in_any_chunks() {
                 _ => 0,
             };
             let len = piece[3] % 13;
+            // Mostly names for one call; else whatever number and names there are.
+            let is_named = version == 2 && matches!(kind, 1 | 16) && flags & 0x10 == 0 && piece[1] % 8 > 0;
+            let (flags, number) =
+                if is_named { (flags | 0x40, &[0, piece[1] % 2][..]) } else { (flags, &[][..]) };
             input.extend_from_slice(&[b'G', b'R', b'P', b'C', version, kind, flags, 0]);
-            input.extend_from_slice(&[0, 0, 0, piece[2] % 6, 0, 0, 0, len]);
+            input.extend_from_slice(&[0, 0, 0, piece[2] % 6, 0, 0, 0, len + number.len() as u8]);
+            input.extend_from_slice(number);
             // Short lengths inside the body are the ones that fit.
             input.extend(piece[4..].iter().cycle().take(usize::from(len)).map(|byte| byte % 5));
         }

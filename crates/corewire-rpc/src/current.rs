@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::time::Instant;
 
+use corewire_proto::rpc::CallKey;
+
 /// The call that the running handler serves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Current {
-    /// The link and the slot of the call, if it has one.
-    pub(crate) slot: Option<(usize, usize)>,
+    /// The link and the call, if anything is kept of it.
+    pub(crate) slot: Option<(usize, CallKey)>,
     /// When the call must be done; calls made inside must be done by then too.
     pub(crate) deadline: Option<Instant>,
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use corewire_discovery::Flight;
-use corewire_proto::rpc::Code;
+use corewire_proto::rpc::{CallKey, Code};
 use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
 
@@ -18,7 +18,7 @@ use crate::status::Status;
 pub(crate) struct Handle {
     home: Home,
     link: usize,
-    slot_index: usize,
+    call: CallKey,
     /// Of a call by a channel that balances: in flight for as long as this is held.
     pub(crate) flight: Option<Flight>,
     /// The channel that made the call, which is open for as long as this is held.
@@ -30,17 +30,17 @@ pub(crate) type Remote<T> = oneshot::Receiver<T>;
 
 impl Handle {
     /// One of the holders that the slot counts.
-    pub(crate) fn new(link: &Link, slot_index: usize) -> Self {
-        Self { home: link.home.clone(), link: link.id, slot_index, flight: None, channel: None }
+    pub(crate) fn new(link: &Link, call: CallKey) -> Self {
+        Self { home: link.home.clone(), link: link.id, call, flight: None, channel: None }
     }
 
     /// Acts on the link's worker; `None` if the calling code runs elsewhere (or the link is gone).
     #[inline]
-    pub(crate) fn local<R>(&self, act: impl FnOnce(&Rc<Link>, usize) -> R) -> Option<R> {
+    pub(crate) fn local<R>(&self, act: impl FnOnce(&Rc<Link>, CallKey) -> R) -> Option<R> {
         if !Link::is_here(&self.home) {
             return None;
         }
-        with_link(self.link, |link| act(link, self.slot_index))
+        with_link(self.link, |link| act(link, self.call))
     }
 
     pub(crate) fn is_local(&self) -> bool {
@@ -53,41 +53,35 @@ impl Handle {
 
     /// Moves the hold out, and leaves one on nothing.
     pub(crate) fn take(&mut self) -> Self {
-        let nothing = Self {
-            home: self.home.clone(),
-            link: usize::MAX,
-            slot_index: usize::MAX,
-            flight: None,
-            channel: None,
-        };
+        let nothing =
+            Self { home: self.home.clone(), link: usize::MAX, call: self.call, flight: None, channel: None };
         std::mem::replace(self, nothing)
     }
 
-    pub(crate) const fn key(&self) -> (usize, usize) {
-        (self.link, self.slot_index)
+    pub(crate) const fn key(&self) -> (usize, CallKey) {
+        (self.link, self.call)
     }
 
     /// Acts on the link's worker, whenever that comes to it.
-    pub(crate) fn run(&self, act: impl FnOnce(&Rc<Link>, usize) + Send + 'static) {
+    pub(crate) fn run(&self, act: impl FnOnce(&Rc<Link>, CallKey) + Send + 'static) {
         if Link::is_here(&self.home) {
-            with_link(self.link, |link| act(link, self.slot_index));
+            with_link(self.link, |link| act(link, self.call));
             return;
         }
-        let (link, slot_index) = (self.link, self.slot_index);
+        let (link, call) = (self.link, self.call);
         // A worker that has stopped has ended its calls.
         let _ = self.home.run(move || {
-            with_link(link, |link| act(link, slot_index));
+            with_link(link, |link| act(link, call));
         });
     }
 
-    /// Polls on the link's worker until it is ready or the receiver is dropped, in a task there. Drop that before the handle:
-    /// once the slot is given back, its index may be that of another call.
+    /// Polls on the link's worker until it is ready or the receiver is dropped, in a task there.
     pub(crate) fn remote<T: Send + 'static>(
         &self,
-        mut poll: impl FnMut(&Rc<Link>, usize, &mut Context<'_>) -> Poll<T> + Send + 'static,
+        mut poll: impl FnMut(&Rc<Link>, CallKey, &mut Context<'_>) -> Poll<T> + Send + 'static,
     ) -> Remote<T> {
         let (mut sender, receiver) = oneshot::channel();
-        let (link, slot_index) = (self.link, self.slot_index);
+        let (link, call) = (self.link, self.call);
         let _ = self.home.run(move || {
             drop(spawn_local(async move {
                 let polled = std::future::poll_fn(|context| {
@@ -95,8 +89,7 @@ impl Handle {
                         return Poll::Ready(None);
                     }
                     // A link that is gone drops the sender, which says so.
-                    with_link(link, |link| poll(link, slot_index, context).map(Some))
-                        .unwrap_or(Poll::Ready(None))
+                    with_link(link, |link| poll(link, call, context).map(Some)).unwrap_or(Poll::Ready(None))
                 });
                 if let Some(result) = polled.await {
                     // Whoever asked may have gone.
@@ -109,13 +102,11 @@ impl Handle {
 
     /// Cancels the call, if it is not over.
     pub(crate) fn cancel(&self, code: Code, reason: &'static str) {
-        self.run(move |link, slot_index| {
+        self.run(move |link, call| {
             link.with(|state| {
-                let Some(slot) = state.slots.get_mut(slot_index).filter(|slot| slot.is_live) else { return };
-                let key = slot.key;
                 // A call of which both halves have ended is over: there is nothing to cancel, and nobody to tell.
-                if state.machine.cancel(key, code, reason, &mut state.out).is_ok() {
-                    slot.is_lost(Status::new(code, reason));
+                if state.machine.cancel(call, code, reason, &mut state.out).is_ok() {
+                    state.lose(call, Status::new(code, reason));
                 }
             });
             // What it had not taken counts no more.
@@ -129,12 +120,12 @@ impl Handle {
         &self,
         context: &mut Context<'_>,
     ) -> Option<Poll<Option<Result<Bytes, Status>>>> {
-        self.local(|link, slot_index| link.poll_next(slot_index, context))
+        self.local(|link, call| link.poll_next(call, context))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.run(|link, slot_index| link.release_slot(slot_index, Code::CANCELLED));
+        self.run(|link, call| link.release_slot(call, Code::CANCELLED));
     }
 }

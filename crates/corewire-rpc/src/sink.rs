@@ -87,12 +87,12 @@ impl<T> Sink<T> {
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
         ready!(self.poll_queued(context))?;
         if self.end == End::BySink {
-            if let Some(ended) = self.handle.local(|link, slot_index| link.finish(slot_index, None)) {
+            if let Some(ended) = self.handle.local(|link, call| link.finish(call, None)) {
                 self.end = End::Ended;
                 return Poll::Ready(ended);
             }
             self.end = End::Finishing;
-            let remote = self.handle.remote(|link, slot_index, _| Poll::Ready(link.finish(slot_index, None)));
+            let remote = self.handle.remote(|link, call, _| Poll::Ready(link.finish(call, None)));
             self.remote = Some(remote);
             ready!(self.poll_queued(context))?;
         }
@@ -132,7 +132,7 @@ impl<T> Sink<T> {
     ) -> Poll<Option<Result<(), Status>>> {
         let hold =
             self.end == End::ByHandler { may_hold: true } && Current::get().slot == Some(self.handle.key());
-        match self.handle.local(|link, slot_index| link.poll_send(slot_index, payload, hold, context)) {
+        match self.handle.local(|link, call| link.poll_send(call, payload, hold, context)) {
             Some(polled) => polled.map(Some),
             None if self.handle.is_local() => Poll::Ready(Some(Err(Status::closed()))),
             None => Poll::Ready(None),
@@ -140,9 +140,9 @@ impl<T> Sink<T> {
     }
 
     fn send_remote(&mut self, mut payload: Bytes) {
-        self.remote = Some(self.handle.remote(move |link, slot_index, context| {
-            link.poll_send(slot_index, &mut payload, false, context)
-        }));
+        self.remote = Some(
+            self.handle.remote(move |link, call, context| link.poll_send(call, &mut payload, false, context)),
+        );
     }
 }
 
@@ -207,7 +207,7 @@ impl<T> Drop for Sink<T> {
             }
             // An error says that the call is over.
             End::BySink | End::Finishing => {
-                self.handle.run(|link, slot_index| drop(link.finish(slot_index, None)));
+                self.handle.run(|link, call| drop(link.finish(call, None)));
             }
         }
     }

@@ -128,10 +128,10 @@ impl<T> Streaming<T> {
     }
 
     async fn metadata(&self) -> (Metadata, Metadata) {
-        if let Some(metadata) = self.handle.local(|link, slot_index| link.metadata(slot_index)) {
+        if let Some(metadata) = self.handle.local(|link, call| link.metadata(call)) {
             return metadata;
         }
-        let remote = self.handle.remote(|link, slot_index, _| Poll::Ready(link.metadata(slot_index)));
+        let remote = self.handle.remote(|link, call, _| Poll::Ready(link.metadata(call)));
         remote.await.unwrap_or_default()
     }
 
@@ -142,9 +142,9 @@ impl<T> Streaming<T> {
         {
             return polled;
         }
-        let remote = self.remote.get_or_insert_with(|| {
-            self.handle.remote(|link, slot_index, context| link.poll_next(slot_index, context))
-        });
+        let remote = self
+            .remote
+            .get_or_insert_with(|| self.handle.remote(|link, call, context| link.poll_next(call, context)));
         let next = ready!(Pin::new(remote).poll(context));
         self.remote = None;
         Poll::Ready(next.unwrap_or_else(|_| Some(Err(Status::worker_stopped()))))
@@ -166,7 +166,7 @@ impl<T> Drop for Streaming<T> {
                 self.handle.cancel(Code::CANCELLED, "the caller dropped the responses");
             }
         } else if !self.is_done {
-            self.handle.run(|link, slot_index| link.stop_receiving(slot_index));
+            self.handle.run(|link, call| link.stop_receiving(call));
         }
     }
 }

@@ -20,6 +20,7 @@ const SETTINGS: u8 = 0x21;
 const END: u8 = 0x04;
 const CONT: u8 = 0x10;
 const EMPTY: u8 = 0x20;
+const NAMES: u8 = 0x40;
 const BIDI: u8 = 3;
 
 /// A frame of version 2.
@@ -31,14 +32,15 @@ fn frame(kind: u8, flags: u8, id: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn named(path: &str, payload: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
+/// The first frame of a call, with names for this call alone.
+fn begun(flags: u8, id: u32, path: &str, payload: &[u8]) -> Vec<u8> {
+    let mut body = vec![0, 0];
     for name in path.split('/') {
         body.extend_from_slice(&(name.len() as u16).to_be_bytes());
         body.extend_from_slice(name.as_bytes());
     }
     body.extend_from_slice(payload);
-    body
+    frame(REQUEST, flags | NAMES, id, &body)
 }
 
 /// A server of one worker, with handlers that never end, and a polite client.
@@ -102,10 +104,10 @@ fn a_client_that_breaks_its_own_calls_aborts_no_more_handlers_than_the_limit() {
     let bench = Bench::new(|server| server);
     let mut raw = bench.attacker();
     let attack = (0..20_000).flat_map(|id| {
-        let begin = frame(REQUEST, BIDI, 2 * id, &named("Stuck/bidi", b"x"));
+        let begin = begun(BIDI, 2 * id, "Stuck/bidi", b"x");
         // No names, no message and no end: it fails its call. The unknown method pays for nothing.
         let broken = frame(REQUEST, BIDI | CONT | EMPTY, 2 * id, b"");
-        let nobody = frame(REQUEST, END, 2 * id + 1, &named("No/body", b""));
+        let nobody = begun(END, 2 * id + 1, "No/body", b"");
         [begin, broken, nobody].concat()
     });
     let _ = raw.0.write_all(&attack.collect::<Vec<_>>());
@@ -117,7 +119,7 @@ fn a_client_that_breaks_its_own_calls_aborts_no_more_handlers_than_the_limit() {
 fn a_flood_of_frames_that_belong_to_nothing_closes_a_connection_with_16_000_calls_in_flight() {
     let bench = Bench::new(|server| server);
     let mut raw = bench.attacker();
-    let calls = (0..16_000).flat_map(|id| frame(REQUEST, END, id, &named("Stuck/unary", b"x")));
+    let calls = (0..16_000).flat_map(|id| begun(END, id, "Stuck/unary", b"x"));
     raw.0.write_all(&calls.collect::<Vec<_>>()).unwrap();
     eventually("the calls are in flight", || bench.running.now() == 16_000);
     let _ = raw.0.write_all(&frame(CREDIT, 0, 1 << 20, &[0, 0, 0, 1]).repeat(100_000));
@@ -152,13 +154,12 @@ fn holds_no_more_than_the_server_may(piece: &[u8]) {
 
 #[test]
 fn bodies_that_never_become_whole_take_no_more_than_the_server_may_hold() {
-    let body = named("Stuck/unary", &vec![7; 10 << 20]);
-    let whole = frame(REQUEST, END, 0, &body);
+    let whole = begun(END, 0, "Stuck/unary", &vec![7; 10 << 20]);
     holds_no_more_than_the_server_may(&whole[..4 << 20]);
 }
 
 #[test]
 fn requests_that_handlers_hold_take_no_more_than_the_server_may_hold() {
-    let calls = (0..40).map(|id| frame(REQUEST, END, id, &named("Stuck/unary", &[7; 100_000])));
+    let calls = (0..40).map(|id| begun(END, id, "Stuck/unary", &[7; 100_000]));
     holds_no_more_than_the_server_may(&calls.collect::<Vec<_>>().concat());
 }

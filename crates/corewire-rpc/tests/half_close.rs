@@ -17,7 +17,9 @@ const PING: &str = "47525043 02030000 00000000 00000008 0000000000000000";
 
 /// `Late/answer`, id 7, in a version.
 fn request(version: u8, flags: u8, method: &str, payload: &str) -> String {
-    let names = format!("0004{} {:04x}{}", dump(b"Late"), method.len(), dump(method.as_bytes()));
+    // In version 2 with number 0: for this call alone.
+    let (number, flags) = if version == 1 { ("", flags) } else { ("0000", flags | 0x40) };
+    let names = format!("{number}0004{} {:04x}{}", dump(b"Late"), method.len(), dump(method.as_bytes()));
     let len = (names.replace(' ', "").len() + payload.len()) / 2;
     format!("47525043 {version:02x}01{flags:02x}00 00000007 {len:08x} {names} {payload}")
 }
@@ -133,7 +135,7 @@ fn the_handlers_of_a_client_of_version_2_that_died_are_dropped_long_before_the_l
         gauged(|server| server.service(stuck(&running)).half_close_timeout(Duration::from_secs(600)));
     let mut raw = Raw::connect(&server);
     raw.send(SETTINGS);
-    raw.send("47525043 02010400 00000001 0000000f 0005 537475636b 0005 756e617279 61");
+    raw.send("47525043 02014400 00000001 00000011 0000 0005 537475636b 0005 756e617279 61");
     eventually("the handler runs", || running.now() == 1);
     // All that was sent is read, so that the socket goes without a reset, as that of a process that ends does.
     raw.0.read_exact(&mut [0; SERVER_SETTINGS_LEN]).unwrap();

@@ -18,6 +18,7 @@ const SETTINGS: u8 = 0x21;
 const END: u8 = 0x04;
 const EXT: u8 = 0x08;
 const CONT: u8 = 0x10;
+const NAMES: u8 = 0x40;
 const BIDI: u8 = 3;
 
 /// What each connection may hold.
@@ -40,9 +41,9 @@ fn frame(kind: u8, flags: u8, id: u32, parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The names of a method of five letters of the service that is stuck.
+/// The names of a method of the service that is stuck, for one call alone.
 fn names(method: &str) -> Vec<u8> {
-    [&[0, 5][..], b"Stuck", &[0, method.len() as u8], method.as_bytes()].concat()
+    [&[0, 0, 0, 5][..], b"Stuck", &[0, method.len() as u8], method.as_bytes()].concat()
 }
 
 /// An extension block of as many entries of 5 bytes as there may be: names of one letter, without a value.
@@ -59,22 +60,22 @@ fn attacks() -> Vec<(&'static str, Vec<u8>)> {
     let all =
         |frames: u32, frame: &dyn Fn(u32) -> Vec<u8>| (0..frames).map(frame).collect::<Vec<_>>().concat();
     let many_calls = [
-        all(100, &|id| frame(REQUEST, BIDI, id, &[&bidi, b"x"])),
+        all(100, &|id| frame(REQUEST, BIDI | NAMES, id, &[&bidi, b"x"])),
         all(6_000, &|at| frame(REQUEST, BIDI | CONT, at % 100, &[&[7; 4_100]])),
     ];
     vec![
         (
             "requests that are whole, of 60,000 bytes",
-            all(1_500, &|id| frame(REQUEST, END, id, &[&unary, &[7; 60_000]])),
+            all(1_500, &|id| frame(REQUEST, END | NAMES, id, &[&unary, &[7; 60_000]])),
         ),
         (
             "requests of one byte, each with as much metadata as there may be",
-            all(4_000, &|id| frame(REQUEST, END | EXT, id, &[&block, &unary, b"x"])),
+            all(4_000, &|id| frame(REQUEST, END | EXT | NAMES, id, &[&unary, &block, b"x"])),
         ),
         ("messages of 4,100 bytes on many calls", many_calls.concat()),
         (
             "last messages of 200,000 bytes",
-            all(400, &|id| frame(REQUEST, BIDI | END, id, &[&bidi, &[7; 200_000]])),
+            all(400, &|id| frame(REQUEST, BIDI | END | NAMES, id, &[&bidi, &[7; 200_000]])),
         ),
     ]
 }
@@ -116,13 +117,13 @@ fn metadata_in_the_middle_of_a_call_is_not_kept() {
     let (server, gauges) = gauged(|server| server.service(stuck(&running)));
     let mut raw = Raw::connect(&server);
     raw.0.write_all(&frame(SETTINGS, 0, 0, &[])).unwrap();
-    raw.0.write_all(&frame(REQUEST, BIDI, 0, &[&names("bidi"), b"x"])).unwrap();
+    raw.0.write_all(&frame(REQUEST, BIDI | NAMES, 0, &[&names("bidi"), b"x"])).unwrap();
     let block = block();
     for _ in 0..1_000 {
         raw.0.write_all(&frame(REQUEST, BIDI | CONT | EXT, 0, &[&block, b"x"])).unwrap();
     }
     // Behind it all, so that what it shows is true after it.
-    raw.0.write_all(&frame(REQUEST, END, 1, &[&names("unary"), b"x"])).unwrap();
+    raw.0.write_all(&frame(REQUEST, END | NAMES, 1, &[&names("unary"), b"x"])).unwrap();
     support::eventually("all has been read", || running.now() == 2);
     let now = wait(gauges.read());
     assert!(now.buffered_bytes < 200_000, "{now:?}");

@@ -18,9 +18,13 @@ fn peak() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// A frame of version 2.
-fn frame(kind: u8, flags: u8, id: u32, path: &str, payload: &[u8]) -> Vec<u8> {
+/// A frame of version 2; one that begins a call has names for it alone.
+fn frame(kind: u8, mut flags: u8, id: u32, path: &str, payload: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
+    if !path.is_empty() {
+        flags |= 0x40;
+        body.extend_from_slice(&[0, 0]);
+    }
     for name in path.split('/').filter(|_| !path.is_empty()) {
         body.extend_from_slice(&(name.len() as u16).to_be_bytes());
         body.extend_from_slice(name.as_bytes());

@@ -107,7 +107,7 @@ impl RpcPeer {
             let Some(event) = event else {
                 return Ok::<_, ConnectionError>(Advance::Needs { consumed, total: machine.needed() });
             };
-            seen.push(Seen::from(event));
+            seen.push(Seen::of(event, machine));
             if matches!(event, Event::GoingAway(_)) {
                 seen.extend(std::iter::from_fn(|| machine.next_refused()).map(Seen::Refused));
             }
@@ -203,15 +203,16 @@ impl From<corewire_proto::rpc::Extensions<'_>> for SeenExtensions {
     }
 }
 
-impl From<Event<'_>> for Seen {
-    fn from(event: Event<'_>) -> Self {
+impl Seen {
+    /// What `machine` has told.
+    fn of(event: Event<'_>, machine: &Connection) -> Self {
         let is_stream = matches!(event, Event::StreamOpened { .. });
         match event {
             Event::Request { call, request } | Event::StreamOpened { call, request } => Self::Request {
                 call,
                 mode: request.mode,
                 is_stream,
-                path: [request.service, request.method].map(String::from_utf8_lossy).join("/"),
+                path: <[_; 2]>::from(machine.names(request.method)).map(String::from_utf8_lossy).join("/"),
                 payload: request.payload.map(<[u8]>::to_vec),
                 end: request.end,
                 extensions: request.extensions.into(),
@@ -232,9 +233,7 @@ impl From<Event<'_>> for Seen {
             other => unreachable!("an event that the test kit does not know: {other:?}"),
         }
     }
-}
 
-impl Seen {
     /// The call that it is about.
     pub fn call(&self) -> Option<CallKey> {
         match *self {

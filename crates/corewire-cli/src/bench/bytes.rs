@@ -4,9 +4,9 @@ use super::plan::Cell;
 use super::stats::per;
 use crate::control::Snapshot;
 
-/// What of the bytes may be frames of the connection: for each of them (going away, 22 bytes), and for its messages
-/// (credits).
-const AROUND_CONNECTION_MAX: f64 = 32.0;
+/// What of the bytes may be frames of the connection: for each of them (going away, 22 bytes; the names of a method, 26),
+/// and for its messages (credits).
+const AROUND_CONNECTION_MAX: f64 = 64.0;
 const AROUND_MESSAGES_MAX: f64 = 0.01;
 
 /// What is compared once all is back.

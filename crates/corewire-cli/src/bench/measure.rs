@@ -398,7 +398,7 @@ mod tests {
     fn the_baseline_moves_what_calls_move() {
         let cores = Cores { server: 0, load: 1 };
         let streams = Cell { workload: Workload::Stream(2), size: 128, ..CALLS };
-        for (cell, exchange) in [(CALLS, "--exchange 87:65"), (streams, "--exchange 42:16,16x144:144,16:16")]
+        for (cell, exchange) in [(CALLS, "--exchange 87:65"), (streams, "--exchange 18:16,16x144:144,16:16")]
         {
             let server = server_arguments(&cell, Side::Baseline, cores, &PACE).join(" ");
             let load = load_arguments(&cell, Side::Baseline, cores, &PACE, "tcp://127.0.0.1:1").join(" ");

@@ -116,7 +116,7 @@ impl Cell {
     pub(crate) fn exchange(&self) -> Exchange {
         let size = self.size as u64;
         match self.workload {
-            Workload::Rpc(..) => Exchange::calls(size),
+            Workload::Rpc(_, wire) => Exchange::calls(size, wire),
             Workload::Stream(wire) | Workload::ManyStreams(wire) => {
                 Exchange::streams(size, FRAMES as u64, wire)
             }

@@ -77,7 +77,7 @@ fn payload_size(kind: LoadKind, size: usize) -> Result<usize, Failure> {
 fn exchange(args: &LoadArgs) -> Exchange {
     let size = args.size as u64;
     match args.kind {
-        LoadKind::Rpc => Exchange::calls(size),
+        LoadKind::Rpc => Exchange::calls(size, args.wire),
         LoadKind::Stream => Exchange::streams(size, args.frames as u64, args.wire),
         _ => Exchange::endless(size, size),
     }

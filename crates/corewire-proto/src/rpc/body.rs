@@ -2,17 +2,66 @@
 
 use super::code::Code;
 use super::extensions::Extensions;
-use super::header::Flags;
+use super::header::{Flags, Version};
+
+/// How the first frame of a call says which method it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MethodRef<'a> {
+    /// Not at all: the frame is not the first of its call.
+    #[default]
+    Unsaid,
+    /// By its names.
+    Names {
+        /// In version 2 the number that stands for them from now on; 0: for this call alone.
+        number: u16,
+        /// The service's name, as it came: not checked to be UTF-8.
+        service: &'a [u8],
+        /// The method's name, as it came: not checked to be UTF-8.
+        method: &'a [u8],
+    },
+    /// By the number that stands for its names (version 2).
+    Number(u16),
+}
+
+impl<'a> MethodRef<'a> {
+    /// Splits what says the method off the front of a REQUEST's or STREAM_INIT's body.
+    ///
+    /// # Errors
+    /// A length points beyond the body, or names come where there can be none.
+    #[inline]
+    pub fn parse(version: Version, flags: Flags, body: &'a [u8]) -> Result<(Self, &'a [u8]), BodyError> {
+        if flags.has(Flags::CONT) {
+            let is_named = flags.has(Flags::NAMES);
+            return if is_named {
+                Err(BodyError::Value("names of a call that goes on"))
+            } else {
+                Ok((Self::Unsaid, body))
+            };
+        }
+        let (number, body) = match version {
+            Version::V1 => (0, body),
+            Version::V2 => {
+                let (number, body) =
+                    body.split_first_chunk::<2>().ok_or(BodyError::TooShort("a method's number"))?;
+                (u16::from_be_bytes(*number), body)
+            }
+        };
+        if version == Version::V2 && !flags.has(Flags::NAMES) {
+            return Ok((Self::Number(number), body));
+        }
+        let (service, body) = split_block(body).ok_or(BodyError::TooShort("a service name"))?;
+        let (method, body) = split_block(body).ok_or(BodyError::TooShort("a method name"))?;
+        Ok((Self::Names { number, service, method }, body))
+    }
+}
 
 /// The body of a REQUEST.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestBody<'a> {
+    /// Which method, on the first frame of a call.
+    pub method: MethodRef<'a>,
     /// The extension block; empty without the EXT flag.
     pub extensions: Extensions<'a>,
-    /// The service's name; empty with the CONT flag.
-    pub service: &'a [u8],
-    /// The method's name; empty with the CONT flag.
-    pub method: &'a [u8],
     /// The message.
     pub payload: &'a [u8],
 }
@@ -23,12 +72,17 @@ impl<'a> RequestBody<'a> {
     /// # Errors
     /// A length points beyond the body, or a frame flagged EMPTY carries something.
     #[inline]
-    pub fn parse(flags: Flags, body: &'a [u8]) -> Result<Self, BodyError> {
-        let (extensions, body) = parse_extensions(flags, body)?;
-        let (service, method, payload) =
-            if flags.has(Flags::CONT) { (&body[..0], &body[..0], body) } else { parse_names(body)? };
+    pub fn parse(version: Version, flags: Flags, body: &'a [u8]) -> Result<Self, BodyError> {
+        let (method, body) = MethodRef::parse(version, flags, body)?;
+        Self::parse_rest(method, flags, body)
+    }
+
+    /// Reads what follows the method.
+    #[inline]
+    pub(super) fn parse_rest(method: MethodRef<'a>, flags: Flags, body: &'a [u8]) -> Result<Self, BodyError> {
+        let (extensions, payload) = parse_extensions(flags, body)?;
         check_empty(flags, payload)?;
-        Ok(Self { extensions, service, method, payload })
+        Ok(Self { method, extensions, payload })
     }
 }
 
@@ -87,12 +141,10 @@ impl<'a> ErrorBody<'a> {
 /// The body of a STREAM_INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InitBody<'a> {
+    /// The route.
+    pub method: MethodRef<'a>,
     /// The extension block; empty without the EXT flag.
     pub extensions: Extensions<'a>,
-    /// The route's service.
-    pub service: &'a [u8],
-    /// The route's method.
-    pub method: &'a [u8],
 }
 
 impl<'a> InitBody<'a> {
@@ -100,13 +152,18 @@ impl<'a> InitBody<'a> {
     ///
     /// # Errors
     /// A length points beyond the body, or something follows the names.
-    pub fn parse(flags: Flags, body: &'a [u8]) -> Result<Self, BodyError> {
-        let (extensions, body) = parse_extensions(flags, body)?;
-        let (service, method, rest) = parse_names(body)?;
+    pub fn parse(version: Version, flags: Flags, body: &'a [u8]) -> Result<Self, BodyError> {
+        let (method, body) = MethodRef::parse(version, flags, body)?;
+        Self::parse_rest(method, flags, body)
+    }
+
+    /// Reads what follows the route.
+    pub(super) fn parse_rest(method: MethodRef<'a>, flags: Flags, body: &'a [u8]) -> Result<Self, BodyError> {
+        let (extensions, rest) = parse_extensions(flags, body)?;
         if !rest.is_empty() {
-            return Err(BodyError::TooLong("a stream's names"));
+            return Err(BodyError::TooLong("the beginning of a stream"));
         }
-        Ok(Self { extensions, service, method })
+        Ok(Self { method, extensions })
     }
 }
 
@@ -216,16 +273,6 @@ pub(super) fn split_block(at: &[u8]) -> Option<(&[u8], &[u8])> {
 #[inline]
 fn parse_extensions(flags: Flags, body: &[u8]) -> Result<(Extensions<'_>, &[u8]), BodyError> {
     if flags.has(Flags::EXT) { Extensions::parse(body) } else { Ok((Extensions::default(), body)) }
-}
-
-/// Service, method, and what follows them.
-type Names<'a> = (&'a [u8], &'a [u8], &'a [u8]);
-
-#[inline]
-fn parse_names(body: &[u8]) -> Result<Names<'_>, BodyError> {
-    let (service, rest) = split_block(body).ok_or(BodyError::TooShort("a service name"))?;
-    let (method, rest) = split_block(rest).ok_or(BodyError::TooShort("a method name"))?;
-    Ok((service, method, rest))
 }
 
 #[inline]

@@ -78,6 +78,40 @@ pub enum ConnectionError {
         /// That of the call that began before it.
         last: u32,
     },
+    /// A call is begun by a number that stands for no method (version 2).
+    #[error("call {id} is for method number {number}, which was not defined: send the names with it first")]
+    MethodUndefined {
+        /// The call's id.
+        id: u32,
+        /// The number.
+        number: u16,
+    },
+    /// Method numbers are not given in sequence, or one is given again (version 2).
+    #[error(
+        "the peer defines method number {number}, and {expected} is the next: each is defined once, in sequence"
+    )]
+    MethodOutOfOrder {
+        /// The number that was defined.
+        number: u16,
+        /// The number that may be.
+        expected: u16,
+    },
+    /// More methods were given numbers than a connection remembers (version 2).
+    #[error("the peer defines more than {limit} methods: send the names of others with number 0")]
+    TooManyMethods {
+        /// The limit.
+        limit: u16,
+    },
+    /// The names that were given numbers take more than a connection remembers (version 2).
+    #[error(
+        "the names of the methods that the peer defines take {len} bytes, over the limit of {limit}: send others with number 0"
+    )]
+    MethodNamesTooLong {
+        /// What all of them would take, in bytes.
+        len: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// A frame continues a half that has ended.
     #[error("a {kind:?} frame for id {id} after the end of its half: check the peer's implementation")]
     AfterEnd {

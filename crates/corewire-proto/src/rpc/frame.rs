@@ -1,8 +1,8 @@
 //! Whole frames: checked views of their bodies that borrow from the input, and their writers.
 
 use super::body::{
-    BodyError, CancelBody, ErrorBody, GoAwayBody, InitBody, RequestBody, ResponseBody, SettingsBody,
-    parse_credit, parse_ping,
+    BodyError, CancelBody, ErrorBody, GoAwayBody, InitBody, MethodRef, RequestBody, ResponseBody,
+    SettingsBody, parse_credit, parse_ping,
 };
 use super::extensions::Extensions;
 use super::header::{Flags, FrameType, HEADER_LEN, Header, HeaderError, Version};
@@ -56,13 +56,13 @@ impl<'a> Frame<'a> {
         let flags = header.flags;
         let is_v1 = header.version == Version::V1;
         Ok(match header.kind {
-            FrameType::Request => Self::Request(flags, RequestBody::parse(flags, body)?),
+            FrameType::Request => Self::Request(flags, RequestBody::parse(header.version, flags, body)?),
             FrameType::Response => Self::Response(flags, ResponseBody::parse(flags, body)?),
             FrameType::Ping if is_v1 => Self::Ping { ack: false, data: None },
             FrameType::Ping => Self::Ping { ack: flags.has(Flags::ACK), data: Some(parse_ping(body)?) },
             FrameType::Error if is_v1 => Self::Error(flags, None),
             FrameType::Error => Self::Error(flags, Some(ErrorBody::parse(flags, body)?)),
-            FrameType::StreamInit => Self::StreamInit(flags, InitBody::parse(flags, body)?),
+            FrameType::StreamInit => Self::StreamInit(flags, InitBody::parse(header.version, flags, body)?),
             FrameType::StreamInitAck => Self::StreamInitAck,
             FrameType::StreamData => Self::StreamData(body),
             FrameType::StreamEnd => Self::StreamEnd,
@@ -96,20 +96,17 @@ impl Frame<'_> {
     /// A parsed frame always fits.
     pub fn emit<O: Output + ?Sized>(&self, version: Version, id: u32, out: &mut O) {
         let mut body = Vec::new();
-        let (kind, flags) = self.emit_body(&mut body);
+        let (kind, flags) = self.emit_body(version, &mut body);
         let header = Header { version, kind, flags, id, body_len: body.len() as u32 };
         out.write(&header.emit());
         out.write(&body);
     }
 
-    fn emit_body(&self, out: &mut Vec<u8>) -> (FrameType, Flags) {
+    fn emit_body(&self, version: Version, out: &mut Vec<u8>) -> (FrameType, Flags) {
         match *self {
             Self::Request(flags, body) => {
+                emit_method(version, body.method, out);
                 emit_extensions(flags, body.extensions, out);
-                if !flags.has(Flags::CONT) {
-                    emit_block(body.service, out);
-                    emit_block(body.method, out);
-                }
                 out.write(body.payload);
                 (FrameType::Request, flags)
             }
@@ -133,9 +130,8 @@ impl Frame<'_> {
                 (FrameType::Error, flags)
             }
             Self::StreamInit(flags, body) => {
+                emit_method(version, body.method, out);
                 emit_extensions(flags, body.extensions, out);
-                emit_block(body.service, out);
-                emit_block(body.method, out);
                 (FrameType::StreamInit, flags)
             }
             Self::StreamInitAck => (FrameType::StreamInitAck, Flags::default()),
@@ -166,6 +162,16 @@ impl Frame<'_> {
                 (FrameType::GoAway, body.last_accepted.map_or(Flags::NONE_ACCEPTED, |_| Flags::default()))
             }
         }
+    }
+}
+
+fn emit_method(version: Version, method: MethodRef<'_>, out: &mut Vec<u8>) {
+    if let (Version::V2, MethodRef::Names { number, .. } | MethodRef::Number(number)) = (version, method) {
+        out.write(&number.to_be_bytes());
+    }
+    if let MethodRef::Names { service, method, .. } = method {
+        emit_block(service, out);
+        emit_block(method, out);
     }
 }
 

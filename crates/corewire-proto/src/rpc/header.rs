@@ -153,9 +153,10 @@ impl FrameType {
         Flags(match (self, version) {
             (Self::Request | Self::Response, Version::V1) => 0x07,
             (_, Version::V1) => 0,
-            (Self::Request, Version::V2) => 0x3f,
+            (Self::Request, Version::V2) => 0x7f,
             (Self::Response, Version::V2) => 0x2f,
-            (Self::Error | Self::StreamInit, Version::V2) => Flags::EXT.0,
+            (Self::Error, Version::V2) => Flags::EXT.0,
+            (Self::StreamInit, Version::V2) => Flags::EXT.0 | Flags::NAMES.0,
             (Self::Ping | Self::GoAway, Version::V2) => 0x01,
             (_, Version::V2) => 0,
         })
@@ -175,6 +176,8 @@ impl Flags {
     pub const CONT: Self = Self(0x10);
     /// Ends the half and carries no message (version 2).
     pub const EMPTY: Self = Self(0x20);
+    /// The number of the method is followed by the names that it stands for (version 2).
+    pub const NAMES: Self = Self(0x40);
     /// A PING that answers one.
     pub const ACK: Self = Self(0x01);
     /// A GOAWAY that accepts no call at all.

@@ -4,7 +4,8 @@
 //! halves per call, of which unary, client-stream, server-stream and bidi calls and the `STREAM_*` family are
 //! settings. [`Reassembly`] joins received chunks. [`Frame`] reads and writes single frames, for tools and tests.
 //!
-//! Where version 1 leaves room, this is decided:
+//! What a call means is the same in both; where the versions differ is in `connection/dialect.rs`, and what each writes in
+//! `connection/emit.rs`. Where version 1 leaves room, this is decided:
 //!
 //! - Responses may come in any order, since clients match them by id. A server whose handlers answer inline answers in
 //!   order, as the original does.
@@ -47,7 +48,7 @@
 //!             let consumed = input.len() - rest.len();
 //!             match event {
 //!                 None => return Ok(Advance::Needs { consumed, total: machine.needed() }),
-//!                 Some(Event::Request { call, request }) if request.method == b"echo" => {
+//!                 Some(Event::Request { call, request }) if machine.names(request.method).1 == b"echo" => {
 //!                     // A handler that answers later would keep `origin.to_bytes(payload)`.
 //!                     let _ = machine.send(call, request.payload.unwrap_or_default(), true, out);
 //!                 }
@@ -84,10 +85,11 @@ mod settings;
 mod trace;
 
 pub use body::{
-    BodyError, CancelBody, ErrorBody, GoAwayBody, InitBody, RequestBody, ResponseBody, SettingsBody,
+    BodyError, CancelBody, ErrorBody, GoAwayBody, InitBody, MethodRef, RequestBody, ResponseBody,
+    SettingsBody,
 };
 pub use code::Code;
-pub use connection::{Begin, CallKey, Connection, Event, Failure, Request};
+pub use connection::{Begin, CallKey, Connection, Event, Failure, METHOD_NAMES_MAX, METHODS_MAX, Request};
 pub use error::{CallError, ConnectionError, SendError, Unsendable};
 pub use extensions::{Extensions, METADATA_NAME_MAX, Options};
 pub use frame::{Frame, FrameError};

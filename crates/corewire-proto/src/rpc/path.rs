@@ -44,8 +44,26 @@ impl MethodPath {
         self.names().1
     }
 
+    /// Names as they were received.
+    pub(super) fn received(service: &[u8], method: &[u8]) -> Self {
+        let mut wire = Vec::with_capacity(4 + service.len() + method.len());
+        for name in [service, method] {
+            // They came with lengths of this size.
+            wire.extend_from_slice(&(name.len() as u16).to_be_bytes());
+            wire.extend_from_slice(name);
+        }
+        Self { wire: wire.into() }
+    }
+
+    #[inline]
     pub(super) fn wire(&self) -> &[u8] {
         &self.wire
+    }
+
+    /// Both are clones of one path, and so the same names.
+    #[inline]
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.wire.as_ptr() == other.wire.as_ptr() && self.wire.len() == other.wire.len()
     }
 
     fn names(&self) -> (&[u8], &[u8]) {

@@ -128,12 +128,12 @@ impl Attempt {
     fn release(&mut self) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::New(mut wait) => wait.release(&self.channel),
-            Phase::InFlight(Begun { link, slot_index, flight, .. }) => {
+            Phase::InFlight(Begun { link, call, flight, .. }) => {
                 if flight != FlightId::NONE {
                     self.channel.on_outcome(flight, None);
                 }
                 self.channel.run_there(move || {
-                    with_link(link as usize, |link| link.release_slot(slot_index as usize, Code::CANCELLED));
+                    with_link(link as usize, |link| link.release_slot(call, Code::CANCELLED));
                 });
             }
             Phase::Over => {}

@@ -6,12 +6,12 @@ use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 use corewire::client::Attempt;
-use corewire_proto::rpc::{Connection as Machine, Event, Reassembly};
+use corewire_proto::rpc::{Event, Reassembly};
 use corewire_runtime::{CloseReason, Connection, Protocol};
 
 use super::connect::WeakSlot;
 use super::local::{LocalChannel, close_link};
-use crate::link::{Link, Owner};
+use crate::link::{Link, Machine, Owner};
 use crate::server::millis_up;
 use crate::status::Status;
 
@@ -38,7 +38,7 @@ pub(super) struct ChannelConnection {
 impl ChannelConnection {
     fn new(channel: &Rc<LocalChannel>, owner: WeakSlot) -> Rc<Self> {
         let settings = &channel.settings;
-        let machine = Machine::client(settings.version, settings.protocol);
+        let machine = Machine::client_keeping(settings.version, settings.protocol);
         let link = Link::new(
             channel.home.clone(),
             channel.group,

@@ -30,11 +30,11 @@ struct Waiting {
     sleep: Option<usize>,
 }
 
-/// A call in flight: its link and slot.
+/// A call in flight: its link and key.
 #[derive(Clone, Copy)]
 pub(super) struct Begun {
     pub(super) link: u32,
-    pub(super) slot_index: u32,
+    pub(super) call: CallKey,
     /// Of a call by a channel that balances.
     pub(super) flight: FlightId,
     /// When it fails, by the worker's clock in ms; `u64::MAX`: never.
@@ -204,16 +204,18 @@ impl Request {
             let deadline_ms =
                 if left == Duration::MAX { u64::MAX } else { state.now_ms().saturating_add(millis_up(left)) };
             channel.epoch.get_or_init(|| epoch(state.now_ms()));
-            let slot_index = state.keep(key, deadline_ms, self.holders);
+            let call = state.keep(key, deadline_ms, self.holders);
             if self.holders == 1 && self.mode == Mode::Unary {
-                state.slots[slot_index].reader = Some(context.waker().clone());
+                state.wait_for_peer(call, context);
             }
-            if self.mode != Mode::Unary && !channel.settings.interceptors.is_empty() {
-                watch_end(&channel.settings.interceptors, path, &mut state.slots[slot_index]);
+            if self.mode != Mode::Unary
+                && !channel.settings.interceptors.is_empty()
+                && let Some(slot) = state.slot(call)
+            {
+                watch_end(&channel.settings.interceptors, path, slot);
             }
-            // Both are limited to far less.
-            let (link, slot_index) = (link.id as u32, slot_index as u32);
-            Some(Ok(Begun { link, slot_index, flight: FlightId::NONE, deadline_ms }))
+            // Links are limited to far less.
+            Some(Ok(Begun { link: link.id as u32, call, flight: FlightId::NONE, deadline_ms }))
         })?;
         Some(begun.map(|begun| (link, begun)))
     }

@@ -75,12 +75,12 @@ fn poll_payload(attempt: &mut Attempt, context: &mut Context<'_>) -> Poll<Result
             }
             Phase::Over => return Poll::Ready(Err(Status::over())),
         };
-        let Begun { link, slot_index, flight, deadline_ms } = begun;
+        let Begun { link, call, flight, deadline_ms } = begun;
         let polled = with_link(link as usize, |link| {
             if let Some(noted) = &mut attempt.noted {
-                noted.metadata = link.metadata(slot_index as usize).1;
+                noted.metadata = link.metadata(call).1;
             }
-            link.poll_reply(slot_index as usize, context)
+            link.poll_reply(call, context)
         });
         let result = ready!(polled.unwrap_or_else(|| Poll::Ready(Err(Status::closed()))));
         if flight != FlightId::NONE {

@@ -4,35 +4,40 @@
 mod held;
 mod ops;
 mod out;
+mod progress;
 mod receive;
 mod registry;
-mod replies;
+mod response_metadata;
 mod retained;
 mod slot;
+mod tasks;
 mod wakers;
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Weak;
-use std::task::Waker;
+use std::task::Context;
 use std::time::Duration;
 
-use corewire_proto::rpc::{CallKey, Connection as Machine};
+use corewire_proto::rpc::CallKey;
 use corewire_runtime::Connection;
-use slab::Slab;
 
 use self::held::Held;
 pub(crate) use self::out::Kept;
 use self::out::Out;
+use self::progress::Progress;
 pub(crate) use self::registry::{Group, Home, gauges, with_link};
-pub(crate) use self::replies::{Part, Replies, Reply};
+pub(crate) use self::response_metadata::{MetadataPart, ResponseMetadata};
 pub(crate) use self::retained::Retained;
 use self::retained::Retainer;
-use self::slot::Entry;
-use self::slot::More;
-pub(crate) use self::slot::Slot;
+use self::slot::{Entry, More};
+pub(crate) use self::slot::{Incoming, Slot};
+use self::tasks::Tasks;
 pub(crate) use self::wakers::Wakers;
 use crate::gauges::Gauges;
 use crate::status::Status;
+
+/// The state machine of a connection, with what the link keeps of each call in its table.
+pub(crate) type Machine = corewire_proto::rpc::Connection<Slot>;
 
 /// A connection on its worker.
 pub(crate) struct Link {
@@ -58,11 +63,6 @@ pub(crate) struct State {
     id: usize,
     pub(crate) machine: Machine,
     pub(crate) out: Out,
-    pub(crate) slots: Slab<Slot>,
-    /// What handlers send with their responses.
-    pub(crate) replies: Replies,
-    /// By the machine's index: the call there and its slot.
-    by_index: Vec<Option<(CallKey, u32)>>,
     /// When the timer of the connection fires; `u64::MAX`: it is not set.
     pub(crate) timer_at: u64,
     /// What is written is handed over at the end of the worker's turn.
@@ -79,8 +79,9 @@ pub(crate) struct State {
     waiting: Wakers,
     /// Bytes arrived since this was last set to false.
     pub(crate) has_heard: bool,
-    /// Who was woken last while frames are handled. Tasks run after that: waking again would tell them nothing.
-    woken: Option<Waker>,
+    /// Who waits for messages.
+    tasks: Tasks,
+    progress: Progress,
     /// Memory of calls that are done with, for those to come.
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
     spare: Vec<Box<More>>,
@@ -109,6 +110,10 @@ impl Link {
     pub(crate) fn open(&self, connection: &Connection) {
         self.with(|state| {
             state.out.open(connection);
+            if state.machine.version().is_none() {
+                // A server.
+                Progress::opened(connection);
+            }
             let State { machine, out, .. } = state;
             machine.start(out);
         });
@@ -122,6 +127,7 @@ impl Link {
     pub(crate) fn flush(&self) {
         let state = &mut *self.state.borrow_mut();
         state.will_flush = false;
+        state.tasks.forget_last();
         state.out.flush();
     }
 
@@ -149,7 +155,7 @@ impl Link {
             connections: usize::from(state.dead.is_none() && state.out.connection().is_some()),
             calls: state.machine.calls_in_flight(),
             streams: state.machine.streams_open(),
-            held: state.slots.len(),
+            held: state.machine.calls_kept(),
             buffered_bytes: state.held.bytes(),
             unread_bytes: unread,
             unsent_bytes: state.out.queued(),
@@ -160,7 +166,7 @@ impl Link {
     fn drop_if_done(&self) {
         let is_done = {
             let state = self.state.borrow();
-            state.dead.is_some() && state.slots.is_empty()
+            state.dead.is_some() && state.machine.calls_kept() == 0
         };
         if is_done {
             registry::remove(self.id);
@@ -175,9 +181,6 @@ impl State {
             id,
             machine,
             out: Out::new(high_water),
-            slots: Slab::new(),
-            replies: Replies::default(),
-            by_index: Vec::new(),
             timer_at: u64::MAX,
             will_flush: false,
             is_receiving: false,
@@ -186,7 +189,8 @@ impl State {
             dead: None,
             waiting: Wakers::default(),
             has_heard: false,
-            woken: None,
+            tasks: Tasks::default(),
+            progress: Progress::default(),
             spare: Vec::new(),
             retainer: Retainer::default(),
             held,
@@ -211,27 +215,32 @@ impl State {
         self.held.is_over() || self.machine.is_receive_paused() || (self.stops_on_backlog && self.out.is_over)
     }
 
-    /// Keeps a call of which more is to come.
+    /// Keeps a call of which more is to come. The key of what is kept: that of the call, unless it is over already.
     #[inline]
-    pub(crate) fn keep(&mut self, key: CallKey, deadline_ms: u64, holders: u8) -> usize {
-        let more = if holders > 1 { self.spare.pop() } else { None };
-        let slot_index = self.slots.insert(Slot::new(key, deadline_ms, holders, more));
-        let index = key.index();
-        if index >= self.by_index.len() {
-            self.by_index.resize(index + 1, None);
+    pub(crate) fn keep(&mut self, mut call: CallKey, deadline_ms: u64, holders: u8) -> CallKey {
+        if let Some(slot) = self.machine.state_mut(call) {
+            // Something is kept of it for its answer already.
+            (slot.holders, slot.deadline_ms) = (holders, deadline_ms);
+        } else {
+            let more = if holders > 1 { self.spare.pop() } else { None };
+            call = self.machine.keep(call, Slot::new(deadline_ms, holders, more));
         }
-        // Places are as many as there are calls at once, which are limited to far less.
-        self.by_index[index] = Some((key, slot_index as u32));
         if deadline_ms < self.timer_at {
             self.arm(deadline_ms);
         }
-        slot_index
+        call
+    }
+
+    /// What is kept of a call.
+    #[inline]
+    pub(crate) fn slot(&mut self, call: CallKey) -> Option<&mut Slot> {
+        self.machine.state_mut(call)
     }
 
     /// Counts what a call occupies beside its messages, until its slot is removed.
     #[inline]
-    pub(crate) fn lend(&mut self, slot_index: usize, bytes: usize) {
-        if let Some(slot) = self.slots.get_mut(slot_index) {
+    pub(crate) fn lend(&mut self, call: CallKey, bytes: usize) {
+        if let Some(slot) = self.machine.state_mut(call) {
             let before = slot.lent;
             slot.lent = before.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
             self.held.lend(slot.lent - before);
@@ -240,27 +249,48 @@ impl State {
 
     /// Has a message wait to be taken.
     #[inline]
-    pub(crate) fn push(&mut self, slot_index: usize, message: Retained, returns_credit: bool) {
-        if let Some(slot) = self.slots.get_mut(slot_index) {
+    pub(crate) fn push(&mut self, call: CallKey, message: Retained, returns_credit: bool) {
+        if let Some(slot) = self.machine.state_mut(call) {
             let Retained { payload, cost } = message;
             slot.push(Entry { payload, cost, returns_credit });
             self.held.queue(cost);
         }
     }
 
-    /// The slot of a call, if somebody holds it.
+    /// The task waits for the peer's half.
     #[inline]
-    fn slot_index(&self, key: CallKey) -> Option<usize> {
-        match self.by_index.get(key.index()) {
-            Some(&Some((kept, slot_index))) if kept == key => Some(slot_index as usize),
-            _ => None,
+    pub(crate) fn wait_for_peer(&mut self, call: CallKey, context: &Context<'_>) {
+        if let Some(slot) = self.machine.state_mut(call) {
+            self.tasks.update(&mut slot.reader, context.waker());
         }
     }
 
+    /// There is something of the peer's half.
     #[inline]
-    fn slot_of(&mut self, key: CallKey) -> Option<&mut Slot> {
-        let slot_index = self.slot_index(key)?;
-        self.slots.get_mut(slot_index)
+    fn wake_reader(&mut self, call: CallKey) {
+        if let Some(task) = self.machine.state_mut(call).and_then(|slot| slot.reader.take()) {
+            self.tasks.wake(task);
+        }
+    }
+
+    /// The peer's half has ended, with the call or without it.
+    pub(crate) fn end(&mut self, call: CallKey, how: Result<(), Status>) {
+        let is_live = self.machine.is_live(call);
+        if let Some(slot) = self.machine.state_mut(call) {
+            slot.end(how);
+            if !is_live {
+                slot.wake_writer();
+            }
+            self.wake_reader(call);
+        }
+    }
+
+    /// The call is over as a whole, and what is kept of it says why.
+    pub(crate) fn lose(&mut self, call: CallKey, why: Status) {
+        if let Some(slot) = self.machine.state_mut(call) {
+            slot.lose(why);
+            self.wake_reader(call);
+        }
     }
 
     /// Has the timer fire by this time.
@@ -286,13 +316,12 @@ impl State {
 
     /// Gives a slot back once nobody holds it.
     #[inline]
-    pub(crate) fn remove(&mut self, slot_index: usize) -> Option<Slot> {
-        let slot = self.slots.try_remove(slot_index)?;
+    pub(crate) fn remove(&mut self, call: CallKey) -> Option<Slot> {
+        let mut slot = self.machine.take_state(call)?;
         self.held.unlend(slot.lent);
         self.held.unqueue(slot.queued());
-        let entry = &mut self.by_index[slot.key.index()];
-        if matches!(entry, Some((_, kept)) if *kept as usize == slot_index) {
-            *entry = None;
+        if let Some(task) = slot.reader.take() {
+            self.tasks.release(task);
         }
         Some(slot)
     }

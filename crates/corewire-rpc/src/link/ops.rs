@@ -3,9 +3,9 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use corewire_proto::rpc::{Code, SendError};
+use corewire_proto::rpc::{CallKey, Code, SendError};
 
-use super::{Entry, Kept, Link, Slot, State};
+use super::{Entry, Incoming, Kept, Link, Slot, State};
 use crate::metadata::Metadata;
 use crate::status::Status;
 
@@ -14,11 +14,11 @@ impl Link {
     #[inline]
     pub(crate) fn poll_next(
         &self,
-        slot_index: usize,
+        call: CallKey,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Status>>> {
         let (polled, may_resume) = self.with(|state| {
-            let polled = state.poll_next(slot_index, context);
+            let polled = state.poll_next(call, context);
             (polled, state.is_stopped)
         });
         if may_resume && polled.is_ready() {
@@ -29,23 +29,15 @@ impl Link {
 
     /// The one message of the peer's half; then the slot is given back.
     #[inline]
-    pub(crate) fn poll_reply(
-        &self,
-        slot_index: usize,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Bytes, Status>> {
+    pub(crate) fn poll_reply(&self, call: CallKey, context: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
         let mut may_resume = false;
         let taken = self.with(|state| {
             may_resume = state.is_stopped;
-            let slot = state.slots.get_mut(slot_index)?;
-            if slot.end.is_none() {
-                match &mut slot.reader {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    empty => *empty = Some(context.waker().clone()),
-                }
+            if !state.slot(call)?.incoming.has_ended() {
+                state.wait_for_peer(call, context);
                 return Some(None);
             }
-            state.remove(slot_index).map(Some)
+            state.remove(call).map(Some)
         });
         let slot = match taken {
             Some(Some(slot)) => slot,
@@ -64,8 +56,8 @@ impl Link {
             return Ok(payload);
         }
         self.drop_if_done();
-        match slot.end {
-            Some(Err(status)) => Err(status),
+        match slot.incoming {
+            Incoming::Ended(Err(status)) => Err(status),
             _ => Err(Status::new(Code::INVALID_RESPONSE, "the server ended the call without a response")),
         }
     }
@@ -75,89 +67,80 @@ impl Link {
     #[inline]
     pub(crate) fn poll_send(
         &self,
-        slot_index: usize,
+        call: CallKey,
         payload: &mut Bytes,
         hold: bool,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Status>> {
         self.with(|state| {
-            ready!(state.poll_ready(slot_index, context))?;
-            Poll::Ready(state.send(slot_index, std::mem::take(payload), hold))
+            ready!(state.poll_ready(call, context))?;
+            Poll::Ready(state.send(call, std::mem::take(payload), hold))
         })
     }
 
     /// Sends what is held, since its sender waits.
     #[inline]
-    pub(crate) fn release_held(&self, slot_index: usize) {
+    pub(crate) fn release_held(&self, call: CallKey) {
         self.with(|state| {
-            let State { slots, machine, out, replies, .. } = state;
-            if let Some(slot) = slots.get_mut(slot_index)
-                && slot.is_live
-                && slot.is_holding()
-                && machine.poll_send(slot.key).is_ok()
-                && let Some(held) = slot.take_held()
+            if state.slot(call).is_some_and(|slot| slot.is_holding()) && state.machine.poll_send(call).is_ok()
             {
-                let _ = replies.send(machine, slot.key, Kept(&held), false, out);
+                // A call that is over takes nothing.
+                let _ = state.send_held(call);
             }
         });
     }
 
     /// Ends this side's half, with `last` or with what is held as the last message.
     #[inline]
-    pub(crate) fn finish(&self, slot_index: usize, last: Option<Bytes>) -> Result<(), Status> {
+    pub(crate) fn finish(&self, call: CallKey, last: Option<Bytes>) -> Result<(), Status> {
         self.with(|state| {
-            if !state.is_live(slot_index) {
-                return Err(state.over(slot_index));
+            if !state.machine.is_live(call) {
+                return Err(state.over(call));
             }
-            let State { slots, machine, out, replies, .. } = state;
-            let slot = &mut slots[slot_index];
-            let key = slot.key;
-            let last = match (slot.take_held(), last) {
+            let held = state.slot(call).and_then(Slot::take_held);
+            let last = match (held, last) {
                 (Some(held), Some(last)) => {
-                    replies.send(machine, key, Kept(&held), false, out)?;
+                    state.send_message(call, Kept(&held), false)?;
                     Some(last)
                 }
                 (held, last) => last.or(held),
             };
-            let ended = match &last {
-                Some(last) => replies.send(machine, key, Kept(last), true, out),
-                None => replies.finish(machine, key, out),
-            };
-            ended?;
-            replies.remove(key);
+            match &last {
+                Some(last) => state.send_message(call, Kept(last), true)?,
+                None => state.send_end(call)?,
+            }
+            state.answered(call);
             Ok(())
         })
     }
 
     /// One holder fewer. The last one gives the slot back, and cancels the call if it is not over.
     #[inline]
-    pub(crate) fn release_slot(&self, slot_index: usize, code: Code) {
+    pub(crate) fn release_slot(&self, call: CallKey, code: Code) {
         let is_last = {
             let state = &mut *self.state.borrow_mut();
-            let Some(slot) = state.slots.get_mut(slot_index) else { return };
+            let Some(slot) = state.slot(call) else { return };
             slot.holders = slot.holders.saturating_sub(1);
             slot.holders == 0
         };
         if is_last {
-            self.free_slot(slot_index, code);
+            self.free_slot(call, code);
         }
     }
 
-    fn free_slot(&self, slot_index: usize, code: Code) {
+    fn free_slot(&self, call: CallKey, code: Code) {
         let slot = self.with(|state| {
-            let mut slot = state.remove(slot_index)?;
+            state.wake_reader(call);
+            let mut slot = state.remove(call)?;
             if !slot.is_watched() {
                 state.recycle(&mut slot);
             }
-            if slot.is_live {
-                // Nothing happens if both halves have ended.
-                let _ = state.machine.cancel(slot.key, code, "", &mut state.out);
-            }
+            // Nothing happens if the call is over.
+            let _ = state.machine.cancel(call, code, "", &mut state.out);
             Some(slot)
         });
-        // Wakers and payloads are dropped outside of the borrow.
+        // Payloads are dropped outside of the borrow.
         if let Some(mut slot) = slot {
-            slot.wake_reader();
             slot.tell_end();
             drop(slot);
             self.resume();
@@ -166,18 +149,20 @@ impl Link {
     }
 
     /// What came with the first frame of the peer's half, and with its last one.
-    pub(crate) fn metadata(&self, slot_index: usize) -> (Metadata, Metadata) {
+    pub(crate) fn metadata(&self, call: CallKey) -> (Metadata, Metadata) {
         let state = self.state.borrow();
-        let slot = state.slots.get(slot_index);
+        let slot = state.machine.state(call);
         slot.map_or_else(Default::default, |slot| (slot.header().clone(), slot.trailer().clone()))
     }
 
     /// Nobody takes the peer's messages any more: those that came, and those that come, give their room back.
-    pub(crate) fn stop_receiving(&self, slot_index: usize) {
+    pub(crate) fn stop_receiving(&self, call: CallKey) {
         self.with(|state| {
-            let Some(slot) = state.slots.get_mut(slot_index) else { return };
-            slot.discards_incoming = true;
-            while state.pop(slot_index).is_some() {}
+            let Some(slot) = state.slot(call) else { return };
+            if !slot.incoming.has_ended() {
+                slot.incoming = Incoming::Discarded;
+            }
+            while state.pop(call).is_some() {}
         });
         self.resume();
     }
@@ -186,36 +171,32 @@ impl Link {
 impl State {
     /// Takes the next message, which gives its room back.
     #[inline]
-    fn pop(&mut self, slot_index: usize) -> Option<Bytes> {
-        let slot = self.slots.get_mut(slot_index)?;
-        let Entry { payload, cost, returns_credit } = slot.pop()?;
+    fn pop(&mut self, call: CallKey) -> Option<Bytes> {
+        let Entry { payload, cost, returns_credit } = self.slot(call)?.pop()?;
         self.held.unqueue(cost);
         if returns_credit {
-            self.machine.release(slot.key, payload.len(), &mut self.out);
+            self.machine.release(call, payload.len(), &mut self.out);
         }
         Some(payload)
     }
 
     #[inline]
-    fn poll_next(&mut self, slot_index: usize, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        if let Some(payload) = self.pop(slot_index) {
+    fn poll_next(&mut self, call: CallKey, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        if let Some(payload) = self.pop(call) {
             return Poll::Ready(Some(Ok(payload)));
         }
-        let Some(slot) = self.slots.get_mut(slot_index) else { return Poll::Ready(None) };
-        match &slot.end {
-            Some(Ok(())) => Poll::Ready(None),
+        let Some(slot) = self.slot(call) else { return Poll::Ready(None) };
+        match &slot.incoming {
+            Incoming::Ended(Ok(())) => Poll::Ready(None),
             // Told once; then the stream is at its end.
-            Some(Err(status)) => {
+            Incoming::Ended(Err(status)) => {
                 let status = status.clone();
                 slot.note_failure(status.code());
-                slot.end = Some(Ok(()));
+                slot.incoming = Incoming::Ended(Ok(()));
                 Poll::Ready(Some(Err(status)))
             }
-            None => {
-                match &mut slot.reader {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    empty => *empty = Some(context.waker().clone()),
-                }
+            _ => {
+                self.wait_for_peer(call, context);
                 Poll::Pending
             }
         }
@@ -223,21 +204,21 @@ impl State {
 
     /// Ready when a message can be sent.
     #[inline]
-    fn poll_ready(&mut self, slot_index: usize, context: &Context<'_>) -> Poll<Result<(), Status>> {
-        if !self.is_live(slot_index) {
-            return Poll::Ready(Err(self.over(slot_index)));
+    fn poll_ready(&mut self, call: CallKey, context: &Context<'_>) -> Poll<Result<(), Status>> {
+        if !self.machine.is_live(call) {
+            return Poll::Ready(Err(self.over(call)));
         }
-        let State { slots, machine, out, waiting, .. } = self;
-        let slot = &mut slots[slot_index];
-        if out.is_over {
-            waiting.add(context.waker());
+        if self.out.is_over {
+            self.waiting.add(context.waker());
             return Poll::Pending;
         }
-        match machine.poll_send(slot.key) {
+        match self.machine.poll_send(call) {
             Ok(()) => Poll::Ready(Ok(())),
             Err(SendError::Blocked | SendError::NotAccepted) => {
                 // What is held goes first, as soon as there is credit.
-                slot.set_writer(context.waker().clone());
+                if let Some(slot) = self.slot(call) {
+                    slot.set_writer(context.waker().clone());
+                }
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error.into())),
@@ -246,22 +227,24 @@ impl State {
 
     /// Sends a message after [`poll_ready`](Self::poll_ready).
     #[inline]
-    fn send(&mut self, slot_index: usize, payload: Bytes, hold: bool) -> Result<(), Status> {
-        let State { slots, machine, out, replies, .. } = self;
-        let slot = &mut slots[slot_index];
-        if let Some(held) = slot.take_held() {
-            replies.send(machine, slot.key, Kept(&held), false, out)?;
-            // The one before may have taken the last of the credit.
-            if machine.poll_send(slot.key).is_err() {
+    fn send(&mut self, call: CallKey, payload: Bytes, hold: bool) -> Result<(), Status> {
+        // What is held goes before, and may take the last of the credit.
+        let is_blocked = self.send_held(call)? && self.machine.poll_send(call).is_err();
+        if hold || is_blocked {
+            if let Some(slot) = self.slot(call) {
                 slot.hold(payload);
-                return Ok(());
             }
-        }
-        if hold {
-            slot.hold(payload);
             return Ok(());
         }
-        Ok(replies.send(machine, slot.key, Kept(&payload), false, out)?)
+        Ok(self.send_message(call, Kept(&payload), false)?)
+    }
+
+    /// Sends what is held, if anything is.
+    #[inline]
+    pub(super) fn send_held(&mut self, call: CallKey) -> Result<bool, SendError> {
+        let Some(held) = self.slot(call).and_then(Slot::take_held) else { return Ok(false) };
+        self.send_message(call, Kept(&held), false)?;
+        Ok(true)
     }
 }
 
@@ -275,19 +258,11 @@ impl State {
         self.out.is_over
     }
 
-    #[inline]
-    fn is_live(&self, slot_index: usize) -> bool {
-        self.slots.get(slot_index).is_some_and(|slot| slot.is_live)
-    }
-
     /// Why a call that is over takes no more.
-    fn over(&self, slot_index: usize) -> Status {
-        match self.slots.get(slot_index).map(|slot| &slot.end) {
-            Some(Some(Err(status))) => status.clone(),
-            _ => match &self.dead {
-                Some(status) => status.clone(),
-                None => Status::cancelled("the call is over"),
-            },
+    fn over(&self, call: CallKey) -> Status {
+        match (self.machine.state(call).map(|slot| &slot.incoming), &self.dead) {
+            (Some(Incoming::Ended(Err(status))), _) | (_, Some(status)) => status.clone(),
+            _ => Status::cancelled("the call is over"),
         }
     }
 }

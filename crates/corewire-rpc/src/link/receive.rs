@@ -9,7 +9,7 @@ use corewire_proto::rpc::{
 };
 use corewire_runtime::{CloseReason, Connection};
 
-use super::{Kept, Link, Retained, State};
+use super::{Entry, Incoming, Link, Retained, Slot, State};
 use crate::metadata::Metadata;
 use crate::status::Status;
 
@@ -31,9 +31,10 @@ impl Link {
                 return false;
             }
             (state.is_receiving, state.is_stopped, state.has_heard) = (true, false, true);
+            state.tasks.next_batch();
             state.retainer.begin(chunk);
         }
-        let mut is_deferred = false;
+        let (mut is_deferred, mut has_moved) = (false, false);
         let received = inbox.drive(chunk, |input, origin| {
             let mut rest = input;
             let event = {
@@ -44,6 +45,7 @@ impl Link {
                 }
                 let event = state.machine.receive(&mut rest, now, &mut state.out)?;
                 let consumed = input.len() - rest.len();
+                has_moved |= consumed > 0;
                 match event {
                     None => return Ok(Advance::Needs { consumed, total: state.machine.needed() }),
                     Some(event) => state.on_event(event, origin),
@@ -66,7 +68,11 @@ impl Link {
         {
             connection.defer(rest.clone());
         }
-        self.after_receive(connection, received.map(drop), inbox.capacity())
+        let is_stopped = self.after_receive(connection, received.map(drop), inbox.capacity());
+        // What waits for its turn is not a frame whose rest the peer owes.
+        let is_cut_off = !inbox.is_empty() && !is_deferred && !is_stopped;
+        self.state.borrow_mut().progress.tell(connection, is_cut_off, has_moved);
+        is_stopped
     }
 
     /// A handle that outlives the chunk on a payload that lies in it.
@@ -88,9 +94,10 @@ impl Link {
         unread: usize,
     ) -> bool {
         let is_stopped = self.with(|state| {
-            (state.is_receiving, state.woken) = (false, None);
+            state.is_receiving = false;
+            state.tasks.next_batch();
             state.retainer.end();
-            state.held.set_partial(connection, unread);
+            state.held.set_partial(connection, unread + state.machine.method_bytes());
             if let Err(error) = &received {
                 let State { machine, out, .. } = state;
                 machine.abort(error, out);
@@ -120,18 +127,19 @@ impl Link {
             let state = &mut *self.state.borrow_mut();
             state.dead = Some(why.clone());
             state.held.drop_partial();
-            while let Some(key) = state.machine.next_lost() {
-                if let Some(slot) = state.slot_of(key) {
-                    slot.is_lost(why.clone());
-                }
-            }
-            for (_, slot) in &mut state.slots {
-                if slot.is_live {
-                    slot.is_lost(why.clone());
-                }
+            while let Some(call) = state.machine.next_lost() {
+                state.lose(call, why.clone());
             }
             state.waiting.take().for_each(Waker::wake);
-            state.slots.iter_mut().filter_map(|(_, slot)| slot.take_task()).collect()
+            let State { machine, tasks, .. } = state;
+            let close = |slot: &mut Slot| {
+                if !slot.incoming.has_ended() {
+                    slot.lose(why.clone());
+                    slot.reader.take().into_iter().for_each(|task| tasks.wake(task));
+                }
+                slot.take_task()
+            };
+            machine.states_mut().map(|(_, slot)| slot).filter_map(close).collect()
         };
         tasks.into_iter().for_each(corewire_runtime::JoinHandle::abort);
         self.drop_if_done();
@@ -141,12 +149,11 @@ impl Link {
     pub(crate) fn end_receiving(&self, why: &Status) {
         self.with(|state| {
             state.machine.end_receiving();
-            for (_, slot) in &mut state.slots {
-                if slot.is_live && slot.end.is_none() {
-                    let deadline_ms = slot.deadline_ms;
-                    slot.end(Err(why.clone()));
-                    slot.deadline_ms = deadline_ms;
-                }
+            let State { machine, tasks, .. } = state;
+            for (_, slot) in machine.states_mut().filter(|(_, slot)| !slot.incoming.has_ended()) {
+                // The deadline goes on: it is that of this side's half too.
+                slot.incoming = Incoming::Ended(Err(why.clone()));
+                slot.reader.take().into_iter().for_each(|task| tasks.wake(task));
             }
         });
     }
@@ -172,21 +179,23 @@ impl Link {
         let next = self.with(|state| {
             state.timer_at = u64::MAX;
             let now = state.now_ms();
-            let State { slots, machine, out, .. } = state;
-            let mut next = u64::MAX;
-            for (_, slot) in slots {
+            let (mut next, mut due) = (u64::MAX, Vec::new());
+            for (call, slot) in state.machine.states_mut() {
                 if slot.deadline_ms > now {
                     next = next.min(slot.deadline_ms);
-                    continue;
+                } else {
+                    slot.deadline_ms = u64::MAX;
+                    tasks.extend(slot.take_task());
+                    due.push(call);
                 }
-                slot.deadline_ms = u64::MAX;
-                let status = Status::deadline();
-                let failed = machine.fail(slot.key, &Code::DEADLINE_EXCEEDED.into(), out);
+            }
+            for call in due {
+                let State { machine, out, .. } = state;
+                let failed = machine.fail(call, &Code::DEADLINE_EXCEEDED.into(), out);
                 if failed == Err(RefusedSend::NotAServer) {
-                    let _ = machine.cancel(slot.key, Code::DEADLINE_EXCEEDED, "", out);
+                    let _ = machine.cancel(call, Code::DEADLINE_EXCEEDED, "", out);
                 }
-                slot.is_lost(status);
-                tasks.extend(slot.take_task());
+                state.lose(call, Status::deadline());
             }
             next
         });
@@ -214,13 +223,8 @@ impl State {
             }
             Event::Failed { call, ref error } => {
                 self.on_metadata(call, &error.extensions, true, origin);
-                if let Some(slot_index) = self.slot_index(call) {
-                    self.lend(slot_index, error.message.len() + error.details.len());
-                    let slot = &mut self.slots[slot_index];
-                    slot.is_live = false;
-                    slot.end(Err(Status::from_wire(error)));
-                    slot.wake_writer();
-                }
+                self.lend(call, error.message.len() + error.details.len());
+                self.end(call, Err(Status::from_wire(error)));
             }
             Event::Cancelled { call, ref cancel } => self.on_cancelled(call, cancel.code, cancel.reason),
             Event::Writable { call } | Event::Accepted { call } => self.on_writable(call),
@@ -233,12 +237,11 @@ impl State {
                 // A server that calls this side faulty would do so again.
                 let is_fault = matches!(why.code, Code::PROTOCOL_ERROR | Code::FLOW_CONTROL_ERROR);
                 while let Some(call) = self.machine.next_refused() {
-                    if let Some(slot) = self.slot_of(call) {
-                        slot.is_lost(match is_fault {
-                            true => Status::new(why.code, why.reason.to_owned()),
-                            false => Status::unavailable("the server is going away").unprocessed(),
-                        });
-                    }
+                    let why = match is_fault {
+                        true => Status::new(why.code, why.reason.to_owned()),
+                        false => Status::unavailable("the server is going away").unprocessed(),
+                    };
+                    self.lose(call, why);
                 }
                 return Some(event);
             }
@@ -249,77 +252,54 @@ impl State {
 
     #[cold]
     fn on_metadata(&mut self, call: CallKey, extensions: &Extensions<'_>, is_last: bool, origin: Origin<'_>) {
-        let Some(slot_index) = self.slot_index(call) else { return };
-        let has_received = self.slots.get(slot_index).is_none_or(|slot| slot.has_received);
+        let Some(slot) = self.machine.state(call) else { return };
         // Between the first and the last frame it means nothing.
-        if extensions.is_empty() || (has_received && !is_last) {
+        if extensions.is_empty() || !(is_last || matches!(slot.incoming, Incoming::Silent)) {
             return;
         }
         let Retained { payload, cost } = self.retainer.retain(extensions.entries(), origin);
-        self.slots[slot_index].keep_metadata(Metadata::received(payload), is_last);
-        self.lend(slot_index, cost as usize);
+        if let Some(slot) = self.machine.state_mut(call) {
+            slot.keep_metadata(Metadata::received(payload), is_last);
+        }
+        self.lend(call, cost as usize);
     }
 
     #[inline]
     fn on_message(&mut self, call: CallKey, payload: &[u8], end: bool, origin: Origin<'_>) {
-        if let Some(slot_index) = self.slot_index(call)
-            && let Some(slot) = self.slots.get_mut(slot_index)
-        {
-            if !slot.discards_incoming {
-                let message = self.retainer.retain(payload, origin);
-                self.push(slot_index, message, !end);
-                let slot = &mut self.slots[slot_index];
+        match self.machine.state_mut(call) {
+            Some(slot) if !matches!(slot.incoming, Incoming::Discarded) => {
+                let Retained { payload, cost } = self.retainer.retain(payload, origin);
+                slot.push(Entry { payload, cost, returns_credit: !end });
+                self.held.queue(cost);
                 if end {
-                    slot.end.get_or_insert(Ok(()));
+                    self.end(call, Ok(()));
+                } else if let Some(task) = slot.reader.take() {
+                    self.tasks.wake(task);
                 }
-                if let Some(reader) = slot.reader.take() {
-                    self.wake_once(reader);
-                }
-                return;
             }
-            if end {
-                slot.end(Ok(()));
-            }
-        }
-        if !end {
-            self.machine.release(call, payload.len(), &mut self.out);
-        }
-    }
-
-    #[inline]
-    fn wake_once(&mut self, waker: Waker) {
-        if !self.woken.as_ref().is_some_and(|woken| woken.will_wake(&waker)) {
-            waker.wake_by_ref();
-            self.woken = Some(waker);
+            _ if !end => self.machine.release(call, payload.len(), &mut self.out),
+            Some(_) => self.end(call, Ok(())),
+            None => {}
         }
     }
 
     fn on_writable(&mut self, call: CallKey) {
-        let Some(slot_index) = self.slot_index(call) else { return };
-        let Some(slot) = self.slots.get_mut(slot_index) else { return };
-        if let Some(held) = slot.take_held() {
-            let _ = self.replies.send(&mut self.machine, call, Kept(&held), false, &mut self.out);
-        }
-        slot.wake_writer();
-    }
-
-    fn end(&mut self, call: CallKey, how: Result<(), Status>) {
-        if let Some(slot) = self.slot_of(call) {
-            slot.end(how);
+        // A call that is over takes nothing.
+        let _ = self.send_held(call);
+        if let Some(slot) = self.slot(call) {
+            slot.wake_writer();
         }
     }
 
     fn on_cancelled(&mut self, call: CallKey, code: Code, reason: &str) {
-        let Some(slot) = self.slot_of(call) else { return };
+        let Some(slot) = self.slot(call) else { return };
         let code = if code.is_ok() { Code::CANCELLED } else { code };
         let reason = if reason.is_empty() { "the peer cancelled the call" } else { reason };
-        slot.is_lost(Status::new(code, reason.to_owned()));
         if let Some(task) = slot.take_task() {
             // Its turn to be dropped comes after this: nothing of it runs here.
             task.abort();
         }
-        if let Some(slot_index) = self.slot_index(call) {
-            self.lend(slot_index, reason.len());
-        }
+        self.lose(call, Status::new(code, reason.to_owned()));
+        self.lend(call, reason.len());
     }
 }

@@ -4,11 +4,10 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use corewire_proto::rpc::Connection as Machine;
 use corewire_runtime::{WorkerHandle, current_worker};
 use slab::Slab;
 
-use super::{Link, State};
+use super::{Link, Machine, State};
 use crate::gauges::Gauges;
 
 thread_local! {

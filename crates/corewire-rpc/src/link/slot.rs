@@ -4,34 +4,48 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use bytes::Bytes;
-use corewire_proto::rpc::{CallKey, Code};
+use corewire_proto::rpc::Code;
 use corewire_runtime::JoinHandle;
 
+use super::response_metadata::ResponseMetadata;
+use super::tasks::TaskId;
 use crate::metadata::Metadata;
 use crate::status::Status;
 
-/// One call, from its beginning until nobody here holds it. Small, since there may be very many; what only streams and
-/// waiting handlers need is apart.
+/// One call, from its beginning until nobody here holds it: what the link keeps of it in the machine's table. Small, since
+/// there may be very many; what only streams and waiting handlers need is apart.
 pub(crate) struct Slot {
-    pub(crate) key: CallKey,
-    /// The state machine still knows the call.
-    pub(crate) is_live: bool,
-    /// A message of the peer's half has come.
-    pub(crate) has_received: bool,
-    /// Nobody reads the peer's half.
-    pub(crate) discards_incoming: bool,
-    /// Those who hold the slot.
+    /// The peer's half.
+    pub(crate) incoming: Incoming,
+    /// Those who hold the slot. 0: it is there for the answer alone.
     pub(crate) holders: u8,
     /// What it holds beside messages that wait, in bytes; see `Held`.
     pub(super) lent: u32,
     /// Time by the worker's clock in ms at which the call fails; `u64::MAX`: never.
     pub(crate) deadline_ms: u64,
-    /// How the peer's half ended.
-    pub(crate) end: Option<Result<(), Status>>,
-    pub(crate) reader: Option<Waker>,
+    /// Who waits for the peer's half.
+    pub(super) reader: Option<TaskId>,
     /// The message that waits to be taken; those behind it are in `more`.
     first: Option<Entry>,
     pub(super) more: Option<Box<More>>,
+}
+
+/// The peer's half of a call.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// Nothing of it has come.
+    Silent,
+    Open,
+    /// Nobody reads it.
+    Discarded,
+    Ended(Result<(), Status>),
+}
+
+impl Incoming {
+    #[inline]
+    pub(super) const fn has_ended(&self) -> bool {
+        matches!(self, Self::Ended(_))
+    }
 }
 
 /// A message that waits to be taken.
@@ -55,6 +69,8 @@ pub(crate) struct More {
     /// What came with the first frame of the peer's half, and with its last one.
     header: Metadata,
     trailer: Metadata,
+    /// What goes with the responses.
+    response: Option<Box<ResponseMetadata>>,
     /// Who wants to know of the end.
     watch: Option<Box<EndWatch>>,
 }
@@ -76,6 +92,7 @@ impl More {
     pub(super) fn reset(mut self: Box<Self>) -> Option<Box<Self>> {
         self.queue.clear();
         (self.writer, self.held, self.task, self.watch) = (None, None, None, None);
+        self.response = None;
         (self.header, self.trailer) = (Metadata::EMPTY, Metadata::EMPTY);
         (self.queue.capacity() <= Self::ROOM_MAX).then_some(self)
     }
@@ -83,20 +100,8 @@ impl More {
 
 impl Slot {
     #[inline]
-    pub(super) fn new(key: CallKey, deadline_ms: u64, holders: u8, more: Option<Box<More>>) -> Self {
-        Self {
-            key,
-            is_live: true,
-            has_received: false,
-            discards_incoming: false,
-            holders,
-            lent: 0,
-            deadline_ms,
-            end: None,
-            reader: None,
-            first: None,
-            more,
-        }
+    pub(super) const fn new(deadline_ms: u64, holders: u8, more: Option<Box<More>>) -> Self {
+        Self { incoming: Incoming::Silent, holders, lent: 0, deadline_ms, reader: None, first: None, more }
     }
 
     fn more(&mut self) -> &mut More {
@@ -105,11 +110,19 @@ impl Slot {
 
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
-        self.has_received = true;
+        self.received();
         if self.first.is_none() {
             self.first = Some(entry);
         } else {
             self.more().queue.push_back(entry);
+        }
+    }
+
+    /// Something of the peer's half has come.
+    #[inline]
+    fn received(&mut self) {
+        if matches!(self.incoming, Incoming::Silent) {
+            self.incoming = Incoming::Open;
         }
     }
 
@@ -152,7 +165,8 @@ impl Slot {
 
     /// Keeps the metadata of the first or the last frame of the peer's half.
     pub(super) fn keep_metadata(&mut self, metadata: Metadata, is_last: bool) {
-        let is_first = !std::mem::replace(&mut self.has_received, true);
+        let is_first = matches!(self.incoming, Incoming::Silent);
+        self.received();
         let more = self.more();
         if is_first {
             more.header.clone_from(&metadata);
@@ -192,10 +206,10 @@ impl Slot {
         else {
             return;
         };
-        let end = match &self.end {
-            Some(Ok(())) => Code::OK,
-            Some(Err(status)) => status.code(),
-            None => Code::CANCELLED,
+        let end = match &self.incoming {
+            Incoming::Ended(Ok(())) => Code::OK,
+            Incoming::Ended(Err(status)) => status.code(),
+            _ => Code::CANCELLED,
         };
         // What came at the beginning, and behind it what came at the end.
         let mut metadata = self.header().clone();
@@ -205,40 +219,39 @@ impl Slot {
         tell(code.unwrap_or(end), &metadata);
     }
 
-    #[inline]
-    pub(crate) fn wake_reader(&mut self) {
-        if let Some(waker) = self.reader.take() {
-            waker.wake();
-        }
-    }
-
     pub(crate) fn wake_writer(&mut self) {
         if let Some(waker) = self.more.as_mut().and_then(|more| more.writer.take()) {
             waker.wake();
         }
     }
 
-    /// The peer's half has ended, with the call or without it.
+    pub(super) fn response_metadata(&self) -> Option<&ResponseMetadata> {
+        self.more.as_ref()?.response.as_deref()
+    }
+
+    pub(super) fn response_metadata_mut(&mut self) -> &mut ResponseMetadata {
+        self.more().response.get_or_insert_default()
+    }
+
+    /// The peer's half has ended, with the call or without it. Whoever waits for it is still to be woken.
     #[inline]
-    pub(crate) fn end(&mut self, how: Result<(), Status>) {
-        if self.end.is_none() {
+    pub(super) fn end(&mut self, how: Result<(), Status>) {
+        if !self.incoming.has_ended() {
             if how.is_err() {
                 self.deadline_ms = u64::MAX;
             }
-            self.end = Some(how);
+            self.incoming = Incoming::Ended(how);
         }
-        self.wake_reader();
     }
 
-    /// The call is over as a whole.
-    pub(crate) fn is_lost(&mut self, why: Status) {
-        self.is_live = false;
+    /// The call is over as a whole. Whoever waits for the peer's half is still to be woken.
+    pub(super) fn lose(&mut self, why: Status) {
         drop(self.take_held());
         // What was cut must not look like an end.
-        if !matches!(self.end, Some(Ok(()))) {
-            self.end = None;
+        if !matches!(self.incoming, Incoming::Ended(Ok(()))) {
+            self.deadline_ms = u64::MAX;
+            self.incoming = Incoming::Ended(Err(why));
         }
-        self.end(Err(why));
         self.wake_writer();
     }
 }

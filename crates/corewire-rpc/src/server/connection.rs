@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire_proto::rpc::{
-    CallKey, Code, Connection as Machine, Event, Extensions, Origin, Reassembly, Request,
-};
+use corewire_proto::rpc::{CallKey, Code, Event, Extensions, MethodRef, Origin, Reassembly, Request};
 use corewire_runtime::{CloseReason, Connection, Protocol, WorkerHandle};
 
 use super::context::Context;
@@ -16,7 +14,7 @@ use super::ending::Ending;
 use super::method::Method;
 use super::routes::{Named, Plan, Routes};
 use super::serve::{Call, Watch, fail};
-use crate::link::{Link, Owner, Retained};
+use crate::link::{Link, Machine, Owner, Retained};
 use crate::metadata::Metadata;
 use crate::status::Status;
 
@@ -26,7 +24,9 @@ pub(crate) struct ServerConnection {
     inbox: RefCell<Reassembly>,
     pub(super) plan: Arc<Plan>,
     routes: Rc<Routes>,
-    /// Most connections call one method over and over.
+    /// The methods that have numbers, as far as they were called (version 2).
+    numbered: RefCell<Vec<Option<Rc<Named>>>>,
+    /// Most connections call one method over and over (version 1).
     last: RefCell<Option<Rc<Named>>>,
     pub(super) ending: Ending,
     this: Weak<Self>,
@@ -34,12 +34,13 @@ pub(crate) struct ServerConnection {
 
 impl ServerConnection {
     fn new(plan: &Arc<Plan>, home: WorkerHandle) -> Rc<Self> {
-        let link = Link::new(home, plan.group, Machine::server(plan.settings), plan.high_water, true);
+        let link = Link::new(home, plan.group, Machine::server_keeping(plan.settings), plan.high_water, true);
         let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {
             link,
             inbox: RefCell::new(Reassembly::new()),
             plan: plan.clone(),
             routes: Routes::of(plan),
+            numbered: RefCell::default(),
             last: RefCell::default(),
             ending: Ending::new(),
             this: this.clone(),
@@ -118,28 +119,28 @@ impl ServerConnection {
             false => self.link.borrow(payload, origin),
         };
         let mut first = request.payload.map(retain);
-        let mut slot_index = None;
+        let mut slot = None;
         if requests || responses {
             let holders = 1 + u8::from(requests) + u8::from(responses);
-            slot_index = Some(self.link.with(|state| {
+            slot = Some(self.link.with(|state| {
                 if is_stream {
                     let _ = state.machine.accept(key, &mut state.out);
                 }
-                let slot_index = state.keep(key, deadline_ms, holders);
+                let slot = state.keep(key, deadline_ms, holders);
                 if requests && let Some(first) = first.take() {
-                    state.push(slot_index, first, !request.end);
+                    state.push(slot, first, !request.end);
                 }
                 if request.end {
-                    state.slots[slot_index].end(Ok(()));
+                    state.end(slot, Ok(()));
                 }
-                slot_index
+                slot
             }));
         }
         let payload = first.map_or_else(Bytes::new, |Retained { payload, cost }| {
             held = held.saturating_add(cost);
             payload
         });
-        let call = Call { connection: self.clone(), key, slot_index, deadline_ms, watch, held };
+        let call = Call { connection: self.clone(), key, slot, deadline_ms, watch, held };
         method.start(call, payload, context);
     }
 
@@ -155,17 +156,42 @@ impl ServerConnection {
 
     #[inline]
     fn find(&self, request: &Request<'_>, is_stream: bool) -> Result<Rc<dyn Method>, Code> {
-        let (service, method) = (request.service, request.method);
-        let mut last = self.last.borrow_mut();
-        if let Some(named) = &*last
-            && named.is(service, method)
-        {
-            return named.mode(request.mode, is_stream);
+        match request.method {
+            MethodRef::Number(number) => {
+                if let Some(Some(named)) = self.numbered.borrow().get(usize::from(number)) {
+                    return named.mode(request.mode, is_stream);
+                }
+            }
+            MethodRef::Names { service, method, .. } => {
+                if let Some(named) = &*self.last.borrow()
+                    && named.is(service, method)
+                {
+                    return named.mode(request.mode, is_stream);
+                }
+            }
+            MethodRef::Unsaid => {}
         }
-        let named = self.routes.find(service, method)?;
-        let found = named.mode(request.mode, is_stream);
-        *last = Some(named);
-        found
+        self.find_by_names(request.method)?.mode(request.mode, is_stream)
+    }
+
+    /// Finds a method by its names, and remembers it.
+    #[cold]
+    fn find_by_names(&self, method: MethodRef<'_>) -> Result<Rc<Named>, Code> {
+        let named = self.link.with(|state| {
+            let (service, method) = state.machine.names(method);
+            self.routes.find(service, method)
+        })?;
+        if let MethodRef::Number(number) = method {
+            let mut numbered = self.numbered.borrow_mut();
+            let at = usize::from(number);
+            if numbered.len() <= at {
+                numbered.resize(at + 1, None);
+            }
+            numbered[at] = Some(named.clone());
+        } else {
+            *self.last.borrow_mut() = Some(named.clone());
+        }
+        Ok(named)
     }
 
     #[cold]
@@ -176,7 +202,7 @@ impl ServerConnection {
             } else {
                 fail(state, key, status);
             }
-            state.replies.remove(key);
+            state.answered(key);
         });
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use corewire_proto::rpc::{CallKey, Mode, TraceContext, Version};
 
-use crate::link::{Link, Part, Reply};
+use crate::link::{Link, MetadataPart, ResponseMetadata};
 use crate::metadata::{Metadata, MetadataError};
 
 /// The name and mode of a method, as it was registered.
@@ -30,7 +30,7 @@ pub struct Context {
     pub(super) head: Option<Rc<Metadata>>,
     pub(super) key: CallKey,
     /// What was sent, once the call has ended.
-    pub(super) sent: Option<Rc<Reply>>,
+    pub(super) sent: Option<Rc<ResponseMetadata>>,
 }
 
 impl Context {
@@ -72,7 +72,7 @@ impl Context {
     /// The client speaks version 1, the call is a stream of the `STREAM_*` family, the first response has been sent, or
     /// the name or the length cannot be. Nothing was added.
     pub fn add_header(&self, name: impl Into<String>, value: impl Into<Bytes>) -> Result<(), MetadataError> {
-        self.add(Part::Header, name.into(), value.into())
+        self.add(MetadataPart::Header, name.into(), value.into())
     }
 
     /// Adds metadata that goes with the last response, or with the failure (version 2).
@@ -80,13 +80,13 @@ impl Context {
     /// # Errors
     /// As [`add_header`](Self::add_header), but it can be added until the handler has ended.
     pub fn add_trailer(&self, name: impl Into<String>, value: impl Into<Bytes>) -> Result<(), MetadataError> {
-        self.add(Part::Trailer, name.into(), value.into())
+        self.add(MetadataPart::Trailer, name.into(), value.into())
     }
 
     /// The metadata added for the response so far: headers, then trailers. An interceptor sees at the end of a call what
     /// went with it.
     pub fn response_metadata(&self) -> Metadata {
-        let joined = |reply: &Reply| {
+        let joined = |reply: &ResponseMetadata| {
             let mut all = reply.header.clone();
             all.append(&reply.trailer);
             all
@@ -94,17 +94,17 @@ impl Context {
         if let Some(sent) = &self.sent {
             return joined(sent);
         }
-        self.link.with(|state| state.replies.get(self.key).map(joined)).unwrap_or_default()
+        self.link.with(|state| state.response_metadata(self.key).map(joined)).unwrap_or_default()
     }
 
-    fn add(&self, part: Part, name: String, value: Bytes) -> Result<(), MetadataError> {
+    fn add(&self, part: MetadataPart, name: String, value: Bytes) -> Result<(), MetadataError> {
         if self.version() == Version::V1 {
             return Err(MetadataError::NotInVersion1);
         }
         if self.name.is_stream {
             return Err(MetadataError::NotOnStreams);
         }
-        self.link.with(|state| state.replies.add(&mut state.machine, self.key, part, name, value))
+        self.link.with(|state| state.add_response_metadata(self.key, part, name, value))
     }
 
     /// When the call must be done. It fails by itself then, and calls that the handler makes inherit it.

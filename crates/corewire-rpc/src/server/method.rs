@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 
 use bytes::Bytes;
+use corewire_proto::rpc::CallKey;
 use corewire_runtime::with_task_quota;
 
 use super::context::{Context, MethodName};
@@ -23,8 +24,8 @@ use crate::stream::Streaming;
 pub(crate) struct Incoming {
     pub(crate) payload: Bytes,
     pub(crate) context: Context,
-    /// The call's slot; calls of one message each way have none.
-    slot_index: Option<usize>,
+    /// What is kept of the call; of calls of one message each way nothing is.
+    slot: Option<CallKey>,
 }
 
 impl Incoming {
@@ -39,7 +40,7 @@ impl Incoming {
 
     /// One of the slot's holders: as many are counted as the mode has streams.
     fn handle(&self) -> Handle {
-        Handle::new(&self.context.link, self.slot_index.unwrap_or(usize::MAX))
+        Handle::new(&self.context.link, self.slot.unwrap_or(self.context.key))
     }
 }
 
@@ -152,13 +153,11 @@ where
     #[inline]
     fn start(&self, call: Call, payload: Bytes, context: Context) {
         let mut future = self.spare.take();
-        let current = Current {
-            slot: call.slot_index.map(|slot_index| (call.link().id, slot_index)),
-            deadline: context.deadline,
-        };
+        let current =
+            Current { slot: call.slot.map(|slot| (call.link().id, slot)), deadline: context.deadline };
         let entered = current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let started = (self.start)(Incoming { payload, context, slot_index: call.slot_index });
+            let started = (self.start)(Incoming { payload, context, slot: call.slot });
             future.set(Some(started));
             let polled = with_task_quota(|| poll(&mut future, &mut task::Context::from_waker(Waker::noop())));
             if polled.is_ready() {

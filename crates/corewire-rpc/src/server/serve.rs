@@ -24,8 +24,8 @@ use crate::status::Status;
 pub(crate) struct Call {
     pub(super) connection: Rc<ServerConnection>,
     pub(super) key: CallKey,
-    /// Its slot; a unary call gets one only if its handler is not ready at once.
-    pub(super) slot_index: Option<usize>,
+    /// What is kept of it; of a unary call something is only if its handler is not ready at once.
+    pub(super) slot: Option<CallKey>,
     /// When it fails, by the worker's clock.
     pub(super) deadline_ms: u64,
     /// Who is told of its end.
@@ -75,40 +75,39 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
     }
     let key = call.key;
     if let Some(watch) = &mut call.watch {
-        let sent = call.connection.link.with(|state| state.replies.get(key).cloned());
+        let sent = call.connection.link.with(|state| state.response_metadata(key).cloned());
         watch.context.sent = sent.map(Rc::new);
     }
     // Errors here say that the call is over: its client does not wait any more.
     match outcome {
         Ok(Outcome::Message(payload)) => call.link().with(|state| {
-            let State { machine, replies, out, .. } = state;
-            if let Err(error) = replies.send(machine, key, Kept(&payload), true, out) {
+            if let Err(error) = state.send_message(key, Kept(&payload), true) {
                 fail(state, key, &error.into());
             }
-            state.replies.remove(key);
+            state.answered(key);
         }),
         Ok(Outcome::Finished) => {
-            if let Some(slot_index) = call.slot_index
-                && let Err(status) = call.link().finish(slot_index, None)
+            if let Some(slot) = call.slot
+                && let Err(status) = call.link().finish(slot, None)
             {
                 call.link().with(|state| {
                     fail(state, key, &status);
-                    state.replies.remove(key);
+                    state.answered(key);
                 });
             }
         }
         Err(status) => {
-            if let Some(slot_index) = call.slot_index {
-                call.link().release_held(slot_index);
+            if let Some(slot) = call.slot {
+                call.link().release_held(slot);
             }
             call.link().with(|state| {
                 fail(state, key, &status);
-                state.replies.remove(key);
+                state.answered(key);
             });
         }
     }
-    if let Some(slot_index) = call.slot_index {
-        call.link().release_slot(slot_index, Code::OK);
+    if let Some(slot) = call.slot {
+        call.link().release_slot(slot, Code::OK);
     }
 }
 
@@ -116,8 +115,7 @@ pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
 #[cold]
 pub(super) fn fail(state: &mut State, key: CallKey, status: &Status) {
     let failure = Failure { code: status.code(), message: status.wire_message(), details: status.details() };
-    let State { machine, replies, out, .. } = state;
-    if replies.fail(machine, key, &failure, out).is_err() {
+    if state.send_failure(key, &failure).is_err() {
         // Too long for the client, or the call is over.
         let _ = state.machine.fail(key, &status.code().into(), &mut state.out);
     }
@@ -147,14 +145,14 @@ pub(super) fn spawn<Fut>(
 {
     let link = call.link().clone();
     let own = size_of::<Fut>() + size_of::<Served<Fut>>() + size_of::<Slot>();
-    let slot_index = link.with(|state| {
-        let slot_index = call.slot_index.unwrap_or_else(|| state.keep(call.key, call.deadline_ms, 1));
-        state.lend(slot_index, own + call.held as usize);
-        slot_index
+    let slot = link.with(|state| {
+        let slot = call.slot.unwrap_or_else(|| state.keep(call.key, call.deadline_ms, 1));
+        state.lend(slot, own + call.held as usize);
+        slot
     });
-    call.slot_index = Some(slot_index);
+    call.slot = Some(slot);
     let task = spawn_local(Served { future: Some(future), pool, call: Some(call), current, name });
-    link.with(|state| match state.slots.get_mut(slot_index) {
+    link.with(|state| match state.slot(slot) {
         Some(slot) => slot.set_task(task),
         None => task.abort(),
     });
@@ -191,8 +189,8 @@ where
         drop(entered);
         let outcome = match polled {
             Ok(Some(Poll::Pending)) => {
-                if let Some(Call { slot_index: Some(slot_index), connection, .. }) = &this.call {
-                    connection.link.release_held(*slot_index);
+                if let Some(Call { slot: Some(slot), connection, .. }) = &this.call {
+                    connection.link.release_held(*slot);
                 }
                 return Poll::Pending;
             }
@@ -214,9 +212,8 @@ where
 
 impl<Fut> Drop for Served<Fut> {
     fn drop(&mut self) {
-        if let Some(Call { slot_index: Some(slot_index), connection, key, .. }) = &self.call {
-            connection.link.with(|state| state.replies.remove(*key));
-            connection.link.release_slot(*slot_index, Code::CANCELLED);
+        if let Some(Call { slot: Some(slot), connection, .. }) = &self.call {
+            connection.link.release_slot(*slot, Code::CANCELLED);
             connection.close_if_done();
         }
     }

@@ -1,9 +1,12 @@
 //! Beginning calls (client).
 
+use super::call::{Call, Kind, Own};
+use super::emit::Method;
+use super::methods::Tag;
 use super::{CallKey, Connection, emit};
 use crate::rpc::error::{CallError, Unsendable};
 use crate::rpc::extensions::Options;
-use crate::rpc::header::{Flags, FrameType, Mode, Version};
+use crate::rpc::header::{Flags, Mode, Version};
 use crate::rpc::output::{Output, Payload};
 use crate::rpc::path::MethodPath;
 
@@ -22,7 +25,7 @@ pub struct Begin<'a> {
     pub options: Options<'a>,
 }
 
-impl Connection {
+impl<T> Connection<T> {
     /// Begins a unary call and writes it whole. Never waits for credit.
     ///
     /// # Errors
@@ -57,7 +60,7 @@ impl Connection {
         }
         match first {
             Some(payload) => self.begin_request(begin.path, flags, &begin.options, payload, out),
-            None if begin.mode.streams_requests() && self.is_v2() => {
+            None if begin.mode.streams_requests() && self.dialect().has_empty_frames() => {
                 self.begin_request(begin.path, flags.with(Flags::EMPTY), &begin.options, &[], out)
             }
             None => Err(CallError::MessageNeeded),
@@ -76,20 +79,17 @@ impl Connection {
     ) -> Result<CallKey, CallError> {
         let version = self.check_can_begin()?;
         let limit = self.settings.max_streams.min(self.peer.max_streams);
-        if self.calls.streams_in_use >= limit {
+        if self.calls.in_use().streams >= limit {
             return Err(CallError::TooManyStreams { limit });
         }
         let block_len = self.check_options(options)?;
-        self.check_body(block_len + path.wire().len())?;
+        let tag = self.tag(version, path);
+        let method = Method::new(path, tag);
+        self.check_body(block_len + method.len())?;
         self.start(out);
-        let index = self.insert_next(Mode::Bidi, true);
-        let flags = if block_len > 0 { Flags::EXT } else { Flags::default() };
-        let id = self.calls.at(index).id;
-        emit::head(version, FrameType::StreamInit, flags, id, block_len + path.wire().len(), out);
-        if block_len > 0 {
-            options.emit(out);
-        }
-        out.write(path.wire());
+        let index = self.insert_next(Kind::OpeningStream);
+        emit::open_stream(version, self.calls.id(index), method, options, out);
+        self.has_said(tag, path);
         Ok(self.calls.key(index))
     }
 
@@ -104,26 +104,46 @@ impl Connection {
     ) -> Result<CallKey, CallError> {
         let version = self.check_can_begin()?;
         let limit = self.settings.max_calls.min(self.peer.max_calls);
-        if self.calls.calls_in_use >= limit {
+        if self.calls.in_use().calls >= limit {
             return Err(CallError::TooManyCalls { limit });
         }
         let block_len = self.check_options(options)?;
-        self.check_body(block_len + path.wire().len() + payload.size())?;
+        let tag = self.tag(version, path);
+        let method = Method::new(path, tag);
+        self.check_body(method.len() + block_len + payload.size())?;
         self.start(out);
-        let index = self.insert_next(flags.mode(), false);
+        let index = self.insert_next(Kind::Call(flags.mode()));
         let call = self.calls.at(index);
-        call.sent_end = flags.has(Flags::END);
-        if !call.sent_end && !flags.has(Flags::EMPTY) {
-            call.send_credit -= super::cost(payload.size()) as i64;
-            self.strays.expect(super::CREDIT_LEN);
+        let id = call.id;
+        if flags.has(Flags::END) {
+            call.own = Own::Ended;
+        } else {
+            call.own = Own::Open;
+            if !flags.has(Flags::EMPTY) {
+                call.send_credit -= super::cost(payload.size()) as i64;
+                self.strays.expect(super::CREDIT_LEN);
+            }
+            if !version.marks_continuation() {
+                self.keep_path(index, path);
+            }
         }
-        let call = self.calls.at(index);
-        let (id, is_open) = (call.id, !call.sent_end);
-        if is_open && version == Version::V1 {
-            self.keep_path(index, path);
-        }
-        emit::request(version, id, flags, options, path.wire(), payload, out);
+        emit::begin(version, id, flags, method, options, payload, out);
+        self.has_said(tag, path);
         Ok(self.calls.key(index))
+    }
+
+    /// How to say a method, where it is not by its names each time.
+    #[inline]
+    fn tag(&mut self, version: Version, path: &MethodPath) -> Option<Tag> {
+        version.numbers_methods().then(|| self.methods.tag(path))
+    }
+
+    /// The frame that says a method was written.
+    #[inline]
+    fn has_said(&mut self, tag: Option<Tag>, path: &MethodPath) {
+        if let Some(Tag::Named(1..)) = tag {
+            self.methods.add(path);
+        }
     }
 
     #[inline]
@@ -147,7 +167,7 @@ impl Connection {
     }
 
     fn check_block(&self, options: &Options<'_>) -> Result<usize, Unsendable> {
-        if !self.is_v2() {
+        if !self.dialect().has_extensions() {
             return if options.is_local() { Ok(0) } else { Err(Unsendable::NotInVersion1) };
         }
         if let Some(name) = options.invalid_name() {
@@ -168,12 +188,13 @@ impl Connection {
 
     /// A slot for a new call under the next id that is not in use.
     #[inline]
-    fn insert_next(&mut self, mode: Mode, is_stream: bool) -> u32 {
-        while self.calls.find(self.next_id, is_stream).is_some() {
+    fn insert_next(&mut self, kind: Kind) -> u32 {
+        while self.calls.find(self.next_id, kind.is_stream()).is_some() {
             self.next_id = self.next_id.wrapping_add(1);
         }
-        let index = self.calls.insert(self.next_id, mode, is_stream);
+        let call = Call::new(self.next_id, kind);
         self.next_id = self.next_id.wrapping_add(1);
+        let index = self.calls.insert(call);
         self.fill_credit(index);
         index
     }
@@ -188,10 +209,10 @@ impl Connection {
 
     fn keep_path(&mut self, index: u32, path: &MethodPath) {
         let index = index as usize;
-        if self.paths.len() <= index {
-            self.paths.resize(index + 1, None);
+        if self.repeated.len() <= index {
+            self.repeated.resize(index + 1, None);
         }
-        self.paths[index] = Some(path.clone());
+        self.repeated[index] = Some(path.clone());
     }
 }
 

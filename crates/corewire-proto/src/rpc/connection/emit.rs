@@ -1,10 +1,13 @@
-//! Writers of the frames that the state machine sends.
+//! What the state machine says, as each version writes it.
 
+use super::call::Call;
 use super::event::Failure;
+use super::methods::Tag;
 use crate::rpc::code::Code;
 use crate::rpc::extensions::Options;
 use crate::rpc::header::{Flags, FrameType, HEADER_LEN, Header, Mode, Version};
 use crate::rpc::output::{Output, Payload};
+use crate::rpc::path::MethodPath;
 use crate::rpc::settings::Settings;
 
 /// A frame whose body follows, or has none.
@@ -20,24 +23,112 @@ pub(super) fn head<O: Output + ?Sized>(
     out.write(&Header { version, kind, flags, id, body_len: body_len as u32 }.emit());
 }
 
-/// A request with names (the first, or any of version 1) or without.
+/// A header and two bytes behind it, in one piece.
 #[inline]
-pub(super) fn request<P: Payload, O: Output + ?Sized>(
+fn head_and<O: Output + ?Sized>(header: Header, behind: u16, out: &mut O) {
+    let mut front = [0; HEADER_LEN + 2];
+    front[..HEADER_LEN].copy_from_slice(&header.emit());
+    front[HEADER_LEN..].copy_from_slice(&behind.to_be_bytes());
+    out.write(&front);
+}
+
+/// Which method a call is for: as version 1 says it each time, or as version 2 does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Method<'a> {
+    path: &'a MethodPath,
+    /// Version 2.
+    tag: Option<Tag>,
+}
+
+impl<'a> Method<'a> {
+    #[inline]
+    pub(super) const fn new(path: &'a MethodPath, tag: Option<Tag>) -> Self {
+        Self { path, tag }
+    }
+
+    /// Bytes that it takes in a body.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self.tag {
+            None => self.path.wire().len(),
+            Some(Tag::Known(_)) => 2,
+            Some(Tag::Named(_)) => 2 + self.path.wire().len(),
+        }
+    }
+
+    /// Writes the header of a call's first frame, and the method behind it.
+    #[inline]
+    fn emit_with<O: Output + ?Sized>(&self, mut header: Header, out: &mut O) {
+        match self.tag {
+            None => {
+                out.write(&header.emit());
+                out.write(self.path.wire());
+            }
+            Some(Tag::Known(number)) => head_and(header, number, out),
+            Some(Tag::Named(number)) => {
+                header.flags = header.flags.with(Flags::NAMES);
+                head_and(header, number, out);
+                out.write(self.path.wire());
+            }
+        }
+    }
+}
+
+/// The first request of a call.
+#[inline]
+pub(super) fn begin<P: Payload, O: Output + ?Sized>(
     version: Version,
     id: u32,
     flags: Flags,
+    method: Method<'_>,
     options: &Options<'_>,
-    names: &[u8],
     payload: P,
     out: &mut O,
 ) {
     let (flags, block_len) = with_block(flags, version, options);
-    let body_len = block_len + names.len() + payload.size();
-    head(version, FrameType::Request, flags, id, body_len, out);
+    let body_len = (method.len() + block_len + payload.size()) as u32;
+    method.emit_with(Header { version, kind: FrameType::Request, flags, id, body_len }, out);
     if block_len > 0 {
         options.emit(out);
     }
+    payload.write_to(out);
+}
+
+/// The beginning of a stream.
+pub(super) fn open_stream<O: Output + ?Sized>(
+    version: Version,
+    id: u32,
+    method: Method<'_>,
+    options: &Options<'_>,
+    out: &mut O,
+) {
+    let (flags, block_len) = with_block(Flags::default(), version, options);
+    let body_len = (method.len() + block_len) as u32;
+    method.emit_with(Header { version, kind: FrameType::StreamInit, flags, id, body_len }, out);
+    if block_len > 0 {
+        options.emit(out);
+    }
+}
+
+/// A request after the first: `path` is what version 1 repeats.
+#[inline]
+pub(super) fn more<P: Payload, O: Output + ?Sized>(
+    version: Version,
+    id: u32,
+    flags: Flags,
+    path: Option<&MethodPath>,
+    options: &Options<'_>,
+    payload: P,
+    out: &mut O,
+) {
+    let names = path.map_or(&[][..], MethodPath::wire);
+    let (flags, block_len) = with_block(flags, version, options);
+    let flags = if version.marks_continuation() { flags.with(Flags::CONT) } else { flags };
+    head(version, FrameType::Request, flags, id, names.len() + block_len + payload.size(), out);
     out.write(names);
+    if block_len > 0 {
+        options.emit(out);
+    }
     payload.write_to(out);
 }
 
@@ -52,17 +143,15 @@ pub(super) fn response<P: Payload, O: Output + ?Sized>(
     out: &mut O,
 ) {
     let (flags, block_len) = with_block(flags, version, options);
-    let body_len = block_len + 2 + payload.size();
-    let header = Header { version, kind: FrameType::Response, flags, id, body_len: body_len as u32 };
+    let body_len = (block_len + 2 + payload.size()) as u32;
+    let header = Header { version, kind: FrameType::Response, flags, id, body_len };
     if block_len > 0 {
         out.write(&header.emit());
         options.emit(out);
         out.write(&[0, 0]);
     } else {
-        // The code is 0, which is OK: header and code go as one piece.
-        let mut front = [0; HEADER_LEN + 2];
-        front[..HEADER_LEN].copy_from_slice(&header.emit());
-        out.write(&front);
+        // The code is 0, which is OK.
+        head_and(header, 0, out);
     }
     payload.write_to(out);
 }
@@ -72,17 +161,21 @@ pub(super) fn refusal<O: Output + ?Sized>(version: Version, id: u32, mode: Mode,
     failed_response(version, id, mode, code, &[], out);
 }
 
-/// The frame that fails a call: a RESPONSE where that can say it all, else an ERROR.
+/// The frame that fails a call: a RESPONSE where that can say it all, else an ERROR. Version 1 has none for a stream but
+/// CANCEL.
 pub(super) fn failure<O: Output + ?Sized>(
     version: Version,
-    id: u32,
-    mode: Mode,
+    call: &Call,
     failure: &Failure<'_>,
     options: &Options<'_>,
     out: &mut O,
 ) {
+    let (id, mode) = (call.id, call.kind.mode());
     let code = if failure.code.is_ok() { Code::UNKNOWN } else { failure.code };
     let message = failure.message.as_bytes();
+    if version == Version::V1 && call.kind.is_stream() {
+        return cancel(version, id, code, "", out);
+    }
     if version == Version::V1 {
         let is_silent = matches!(code, Code::SERVICE_NOT_FOUND | Code::METHOD_NOT_FOUND);
         return failed_response(version, id, mode, code, if is_silent { &[] } else { message }, out);
@@ -105,6 +198,15 @@ pub(super) fn failure<O: Output + ?Sized>(
 /// Length of the body that [`failure`] writes in version 2 with all it has.
 pub(super) fn failure_len(failure: &Failure<'_>, options: &Options<'_>) -> usize {
     options.block_len() + 4 + failure.message.len() + failure.details.len()
+}
+
+/// The server stops a call. Version 1 has a CANCEL for streams only.
+pub(super) fn stop<O: Output + ?Sized>(version: Version, call: &Call, code: Code, reason: &str, out: &mut O) {
+    if version.cancels_calls() || call.kind.is_stream() {
+        return cancel(version, call.id, code, reason, out);
+    }
+    let code = if code.is_ok() { Code::CANCELLED } else { code };
+    failure(version, call, &code.into(), &Options::default(), out);
 }
 
 pub(super) fn cancel<O: Output + ?Sized>(version: Version, id: u32, code: Code, reason: &str, out: &mut O) {
@@ -145,7 +247,7 @@ pub(super) fn go_away<O: Output + ?Sized>(last: Option<u32>, code: Code, reason:
 /// The flags with EXT if there is something for the block, and the block's length.
 #[inline]
 fn with_block(flags: Flags, version: Version, options: &Options<'_>) -> (Flags, usize) {
-    if options.is_empty() || version == Version::V1 {
+    if options.is_empty() || !version.has_extensions() {
         (flags, 0)
     } else {
         (flags.with(Flags::EXT), options.block_len())

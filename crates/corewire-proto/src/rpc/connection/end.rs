@@ -1,14 +1,15 @@
 //! Unclean ends: failure and cancellation by this side.
 
+use super::call::Own;
 use super::event::Failure;
 use super::{CallKey, Connection, emit};
 use crate::rpc::code::Code;
 use crate::rpc::error::{SendError, Unsendable};
 use crate::rpc::extensions::Options;
-use crate::rpc::header::{Flags, Mode, Version};
+use crate::rpc::header::Flags;
 use crate::rpc::output::Output;
 
-impl Connection {
+impl<T> Connection<T> {
     /// Fails a call (server). The call is over on this side; a stream of version 1 gets STREAM_CANCEL.
     ///
     /// # Errors
@@ -36,16 +37,11 @@ impl Connection {
         if self.is_client {
             return Err(SendError::NotAServer);
         }
-        let (index, version) = self.open_half(call)?;
+        let index = self.open_half(call)?;
         check_text(failure.message)?;
         self.check_options(options)?;
         self.check_body(emit::failure_len(failure, options))?;
-        let call = self.calls.at(index);
-        if call.is_stream && version == Version::V1 {
-            emit::cancel(version, call.id, failure.code, "", out);
-        } else {
-            emit::failure(version, call.id, call.mode, failure, options, out);
-        }
+        emit::failure(self.dialect(), self.calls.at(index), failure, options, out);
         self.forget(index);
         Ok(())
     }
@@ -83,35 +79,26 @@ impl Connection {
         reason: &str,
         out: &mut O,
     ) {
-        let is_v2 = self.is_v2();
+        let version = self.dialect();
         let call = self.calls.at(index);
-        if is_v2 {
-            emit::cancel(Version::V2, call.id, code, reason, out);
-        } else if call.is_stream {
-            emit::cancel(Version::V1, call.id, code, "", out);
-        } else if !call.sent_end {
+        if version.cancels_calls() || call.kind.is_stream() {
+            emit::cancel(version, call.id, code, reason, out);
+        } else if !call.has_own_ended() {
             self.emit_last_request(index, out);
         }
         let call = self.calls.at(index);
-        call.sent_end = true;
-        // Version 1 answers a cancel with nothing, and messages may be on their way: `free` expects them.
-        if call.received_end || !is_v2 { self.free(index) } else { self.abandon(index) }
+        call.own = Own::Ended;
+        // What does not answer a cancel may have messages on their way: `free` expects them.
+        if call.has_peer_ended() || !version.cancels_calls() { self.free(index) } else { self.abandon(index) }
     }
 
     fn cancel_as_server<O: Output + ?Sized>(&mut self, index: u32, code: Code, reason: &str, out: &mut O) {
-        let is_v2 = self.is_v2();
+        let version = self.dialect();
         let call = self.calls.at(index);
-        let is_v1_call = !is_v2 && !call.is_stream;
-        if call.sent_end {
+        if call.has_own_ended() {
             return self.discard_rest(index, out);
         }
-        let id = call.id;
-        if is_v1_call {
-            let code = if code.is_ok() { Code::CANCELLED } else { code };
-            emit::failure(Version::V1, id, call.mode, &code.into(), &Options::default(), out);
-        } else {
-            emit::cancel(if is_v2 { Version::V2 } else { Version::V1 }, id, code, reason, out);
-        }
+        emit::stop(version, call, code, reason, out);
         self.forget(index);
     }
 
@@ -120,18 +107,16 @@ impl Connection {
     fn discard_rest<O: Output + ?Sized>(&mut self, index: u32, out: &mut O) {
         let unreleased = self.calls.at(index).unreleased;
         self.abandon(index);
-        if self.is_v2() {
-            self.grant(index, unreleased, out);
-        }
+        self.grant(index, unreleased, out);
     }
 
-    /// After the server's half has ended uncleanly: version 2 and streams know what to do with what still arrives
-    /// for the id, a call of version 1 must be waited for.
+    /// After the server's half has ended uncleanly: where frames say whether they begin a call, and for streams, what
+    /// still arrives for the id means nothing; else the client's half must be waited for.
     pub(super) fn forget(&mut self, index: u32) {
-        let is_v2 = self.is_v2();
+        let version = self.dialect();
         let call = self.calls.at(index);
-        call.sent_end = true;
-        if is_v2 || call.is_stream || call.received_end {
+        call.own = Own::Ended;
+        if version.marks_continuation() || call.kind.is_stream() || call.has_peer_ended() {
             self.free(index);
         } else {
             self.abandon(index);
@@ -140,23 +125,22 @@ impl Connection {
 
     /// Ends the client's half of a call that the server has ended as a whole. The slot is free after it.
     pub(super) fn close_own_half<O: Output + ?Sized>(&mut self, index: u32, out: &mut O) {
-        let is_v2 = self.is_v2();
+        let version = self.dialect();
         let call = self.calls.at(index);
-        if !call.sent_end {
-            if is_v2 {
-                emit::cancel(Version::V2, call.id, Code::OK, "", out);
-            } else if !call.is_stream {
+        if !call.has_own_ended() {
+            if version.cancels_calls() {
+                emit::cancel(version, call.id, Code::OK, "", out);
+            } else if !call.kind.is_stream() {
                 self.emit_last_request(index, out);
             }
         }
         self.free(index);
     }
 
-    /// The end of a request half of version 1, which must repeat the names.
+    /// The end of a request half, where that is a frame like any other.
     fn emit_last_request<O: Output + ?Sized>(&mut self, index: u32, out: &mut O) {
-        let mode: Mode = self.calls.at(index).mode;
-        let flags = mode.flags().with(Flags::END);
-        self.emit_more_request(index, flags, &Options::default(), &[], out);
+        let flags = self.calls.at(index).kind.mode().flags().with(Flags::END);
+        self.emit_more(index, flags, &Options::default(), &[], out);
     }
 }
 

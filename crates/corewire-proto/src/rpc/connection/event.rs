@@ -1,7 +1,7 @@
 //! What a connection tells its owner.
 
-use super::calls::CallKey;
-use crate::rpc::body::{CancelBody, ErrorBody, GoAwayBody};
+use super::table::CallKey;
+use crate::rpc::body::{CancelBody, ErrorBody, GoAwayBody, MethodRef};
 use crate::rpc::code::Code;
 use crate::rpc::extensions::Extensions;
 use crate::rpc::header::Mode;
@@ -90,10 +90,8 @@ pub enum Event<'a> {
 pub struct Request<'a> {
     /// How many messages each half has; [`Mode::Bidi`] for streams.
     pub mode: Mode,
-    /// The service's name, as it came: not checked to be UTF-8.
-    pub service: &'a [u8],
-    /// The method's name, as it came: not checked to be UTF-8.
-    pub method: &'a [u8],
+    /// Which method; [`Connection::names`](super::Connection::names) has its names. A number always stands for some.
+    pub method: MethodRef<'a>,
     /// The first message; `None` if the call begins without one, or has none at all.
     pub payload: Option<&'a [u8]>,
     /// The client's half has ended.

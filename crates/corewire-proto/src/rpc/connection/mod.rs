@@ -2,26 +2,35 @@
 
 mod begin;
 mod budget;
-mod calls;
+mod call;
+mod dialect;
 mod emit;
 mod end;
 mod event;
 mod ids;
+mod left;
+mod methods;
 mod peer_end;
 mod receive;
 mod receive_call;
 mod receive_connection;
 mod receive_stream;
+mod release;
 mod send;
+mod state;
+mod table;
 
 pub use begin::Begin;
-pub use calls::CallKey;
 pub use event::{Event, Failure, Request};
+pub use methods::{METHOD_NAMES_MAX, METHODS_MAX};
+pub use table::CallKey;
 
 use std::time::Duration;
 
 use self::budget::{Budget, Strays};
-use self::calls::Calls;
+use self::methods::Methods;
+use self::table::Table;
+use super::body::MethodRef;
 use super::code::Code;
 use super::error::ConnectionError;
 use super::header::{Header, Version};
@@ -55,6 +64,8 @@ use super::settings::{PeerSettings, Settings};
 ///
 /// The machine allocates when more calls are in flight than ever before, and never per call or message.
 ///
+/// Its table of calls is the only one that is needed: the owner can [`keep`](Self::keep) a `T` of its own with each.
+///
 /// ```
 /// use std::time::Duration;
 /// use corewire_proto::rpc::{Connection, Event, MethodPath, Settings, Version};
@@ -77,7 +88,7 @@ use super::settings::{PeerSettings, Settings};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Connection {
+pub struct Connection<T = ()> {
     is_client: bool,
     needed: usize,
     /// None on a server until the first header.
@@ -86,10 +97,12 @@ pub struct Connection {
     peer: PeerSettings,
     settings_sent: bool,
     settings_received: bool,
-    calls: Calls,
+    calls: Table<T>,
+    /// Methods that have numbers (version 2).
+    methods: Methods,
     /// By slot: the names that further requests of version 1 repeat (client). Those of calls that are over stay
     /// until another such call takes the slot.
-    paths: Vec<Option<MethodPath>>,
+    repeated: Vec<Option<MethodPath>>,
     next_id: u32,
     last_accepted: Option<u32>,
     /// The id of the last call that the client began, accepted or not (server, version 2).
@@ -105,8 +118,6 @@ pub struct Connection {
     aborts: Budget,
     strays: Strays,
     pings_unanswered: u32,
-    /// Calls, and streams, that wait only for the peer's end.
-    abandoned: [u32; 2],
     buffered: u64,
     /// `buffered` came over its limit and has not fallen to half of it since.
     is_over_buffered: bool,
@@ -117,13 +128,25 @@ pub struct Connection {
 impl Connection {
     /// The client's side of a new connection.
     pub fn client(version: Version, settings: Settings) -> Self {
+        Self::client_keeping(version, settings)
+    }
+
+    /// The server's side of a new connection; the version is the client's choice.
+    pub fn server(settings: Settings) -> Self {
+        Self::server_keeping(settings)
+    }
+}
+
+impl<T> Connection<T> {
+    /// The client's side of a new connection, which keeps a `T` with calls.
+    pub fn client_keeping(version: Version, settings: Settings) -> Self {
         let mut connection = Self::new(true, settings);
         connection.set_version(version);
         connection
     }
 
-    /// The server's side of a new connection; the version is the client's choice.
-    pub fn server(settings: Settings) -> Self {
+    /// The server's side of a new connection, which keeps a `T` with calls.
+    pub fn server_keeping(settings: Settings) -> Self {
         Self::new(false, settings)
     }
 
@@ -137,8 +160,9 @@ impl Connection {
             peer: PeerSettings::unknown(),
             settings_sent: false,
             settings_received: false,
-            calls: Calls::new(),
-            paths: Vec::new(),
+            calls: Table::new(),
+            methods: Methods::default(),
+            repeated: Vec::new(),
             next_id: settings.first_id,
             last_accepted: None,
             last_begun: None,
@@ -150,7 +174,6 @@ impl Connection {
             aborts: Budget::new(settings.cancels),
             strays: Strays::new(settings.strays, settings.window),
             pings_unanswered: 0,
-            abandoned: [0; 2],
             buffered: 0,
             is_over_buffered: false,
             over_window: 0,
@@ -174,17 +197,17 @@ impl Connection {
 
     /// Calls of which a half is open, those included that this side has given up and whose end the peer still owes.
     pub const fn calls_in_flight(&self) -> usize {
-        self.calls.calls_in_use as usize
+        self.calls.in_use().calls as usize
     }
 
     /// Streams of the `STREAM_*` family of which a half is open, those included that this side has given up.
     pub const fn streams_open(&self) -> usize {
-        self.calls.streams_in_use as usize
+        self.calls.in_use().streams as usize
     }
 
     /// Calls and streams that this side has given up and whose end the peer still owes.
     pub const fn calls_abandoned(&self) -> usize {
-        self.abandoned[0] as usize + self.abandoned[1] as usize
+        self.calls.abandoned().all()
     }
 
     /// Bytes of messages handed out and not yet released (16 are counted for each message beside its payload).
@@ -199,7 +222,7 @@ impl Connection {
 
     /// No call is in flight and no stream is open.
     pub const fn is_idle(&self) -> bool {
-        self.calls.calls_in_use == 0 && self.calls.streams_in_use == 0
+        self.calls.in_use().all() == 0
     }
 
     /// Either side has said that it begins or accepts no more calls.
@@ -218,63 +241,26 @@ impl Connection {
         self.over_window > 0 || self.is_over_buffered
     }
 
-    /// Takes a call that the peer's GOAWAY refused: it was never begun, and can be sent to another server.
-    pub fn next_refused(&mut self) -> Option<CallKey> {
-        let last = self.refused_after?;
-        while self.cursor < self.calls.slots() {
-            let index = self.cursor;
-            self.cursor += 1;
-            let Some(call) = self.calls.get(index) else { continue };
-            if last.is_none_or(|last| is_later(call.id, last))
-                && let Some(key) = self.take(index)
-            {
-                return Some(key);
+    /// The service and the method of a call that was begun, as its first frame said them.
+    pub fn names<'a>(&'a self, method: MethodRef<'a>) -> (&'a [u8], &'a [u8]) {
+        match method {
+            MethodRef::Names { service, method, .. } => (service, method),
+            MethodRef::Number(number) => {
+                self.methods.get(number).map_or_else(Default::default, |path| (path.service(), path.method()))
             }
+            MethodRef::Unsaid => Default::default(),
         }
-        self.refused_after = None;
-        None
     }
 
-    /// Takes a call that was blocked before the peer's SETTINGS were known.
-    pub fn next_writable(&mut self) -> Option<CallKey> {
-        while self.cursor < self.calls.slots() {
-            let index = self.cursor;
-            self.cursor += 1;
-            let Some(call) = self.calls.get(index) else { continue };
-            if call.is_blocked && call.send_credit > 0 && !call.sent_end {
-                call.is_blocked = false;
-                return Some(self.calls.key(index));
-            }
-        }
-        None
-    }
-
-    /// Takes a call that ends with the connection. When it answers `None`, every counter is 0.
-    pub fn next_lost(&mut self) -> Option<CallKey> {
-        self.is_going_away = true;
-        // A cursor that an unfinished `next_refused` left behind would skip calls.
-        if self.refused_after.take().is_some() || self.cursor > self.calls.slots() {
-            self.cursor = 0;
-        }
-        while !self.is_idle() {
-            if self.cursor >= self.calls.slots() {
-                self.cursor = 0;
-            }
-            let index = self.cursor;
-            self.cursor += 1;
-            if self.calls.get(index).is_some()
-                && let Some(key) = self.take(index)
-            {
-                return Some(key);
-            }
-        }
-        None
+    /// Memory that is held for the methods that have numbers, in bytes.
+    pub const fn method_bytes(&self) -> usize {
+        self.methods.bytes()
     }
 
     /// Writes the GOAWAY that tells the peer why the connection is being closed; nothing in version 1.
     pub fn abort<O: Output + ?Sized>(&mut self, error: &ConnectionError, out: &mut O) {
         self.is_going_away = true;
-        if self.version == Some(Version::V2) {
+        if self.dialect().has_control() {
             self.start(out);
             let reason = error.to_string();
             emit::go_away(self.last_accepted, error.code(), &reason, out);
@@ -287,7 +273,7 @@ impl Connection {
     /// not begun, and with [`Code::CONNECTION_CLOSED`] or STREAM_CANCEL in version 1.
     pub fn go_away<O: Output + ?Sized>(&mut self, code: Code, reason: &str, out: &mut O) {
         self.is_going_away = true;
-        if self.version == Some(Version::V2) {
+        if self.dialect().has_control() {
             self.start(out);
             emit::go_away(self.last_accepted, code, reason, out);
         }
@@ -296,7 +282,7 @@ impl Connection {
     /// Sends a ping; [`Event::Pong`] answers it. False in version 1, which has none, and on a server that does not
     /// know the version yet.
     pub fn ping<O: Output + ?Sized>(&mut self, data: [u8; 8], out: &mut O) -> bool {
-        if self.version != Some(Version::V2) {
+        if !self.dialect().has_control() {
             return false;
         }
         self.start(out);
@@ -308,7 +294,7 @@ impl Connection {
     /// Writes what a side says first, if it has not yet: SETTINGS in version 2. Other methods do this by themselves.
     #[inline]
     pub fn start<O: Output + ?Sized>(&mut self, out: &mut O) {
-        if !self.settings_sent && self.version == Some(Version::V2) {
+        if !self.settings_sent && self.dialect().has_control() {
             self.settings_sent = true;
             emit::settings(&self.settings, out);
         }
@@ -316,10 +302,17 @@ impl Connection {
 
     fn set_version(&mut self, version: Version) {
         self.version = Some(version);
-        match version {
-            Version::V1 => self.settings_received = true,
-            Version::V2 => self.calls.join_id_spaces(),
+        // What does not exist is not awaited.
+        self.settings_received = !version.has_control();
+        if !version.ids_increase() {
+            self.calls.set_streams_apart();
         }
+    }
+
+    /// How the connection speaks. Nothing is said or read on a server before the version is known.
+    #[inline]
+    fn dialect(&self) -> Version {
+        self.version.unwrap_or(Version::V1)
     }
 
     /// False on a server that is told not to speak its client's version.
@@ -328,37 +321,30 @@ impl Connection {
         self.is_client || self.version.is_none_or(|version| self.settings.versions.has(version))
     }
 
-    #[inline]
-    fn is_v2(&self) -> bool {
-        self.version == Some(Version::V2)
-    }
-
-    /// Frees the slot of a call; the key that it had, if somebody still waits for it.
-    fn take(&mut self, index: u32) -> Option<CallKey> {
-        let key = self.calls.key(index);
-        let is_awaited = !self.calls.at(index).is_abandoned;
-        self.free(index);
-        is_awaited.then_some(key)
-    }
-
+    /// The call is over.
     #[inline]
     fn free(&mut self, index: u32) {
         let call = self.calls.at(index);
-        let (is_open, credit) = (!call.received_end, call.receive_credit);
-        if call.is_abandoned {
-            self.abandoned[usize::from(call.is_stream)] -= 1;
-        } else if call.unreleased > 0 {
+        let (is_open, credit, has_unreleased) =
+            (!call.has_peer_ended(), call.receive_credit, call.unreleased > 0);
+        if has_unreleased {
             self.drop_unreleased(index);
         }
         self.calls.remove(index);
         self.expect_rest(is_open, credit);
     }
 
+    /// Nobody waits for the call any more; the slot stays until the peer has ended its half.
+    fn abandon(&mut self, index: u32) {
+        self.drop_unreleased(index);
+        self.calls.abandon(index);
+    }
+
     /// What the peer may send for a call that is over, before it knows: its CREDIT, CANCEL and END, and messages if its
     /// half is open.
     #[inline]
     fn expect_rest(&mut self, is_open: bool, credit: i64) {
-        if is_open && !self.is_v2() {
+        if is_open && !self.dialect().has_credit() {
             return self.strays.expect_most();
         }
         let messages = if is_open { credit.max(0) as u64 } else { 0 };
@@ -372,33 +358,6 @@ impl Connection {
         }
         let rate = self.settings.strays;
         Err(ConnectionError::StrayFlood { kind: header.kind, burst: rate.burst, per_second: rate.per_second })
-    }
-
-    /// Nobody waits for the call any more; the slot stays until the peer has ended its half.
-    fn abandon(&mut self, index: u32) {
-        self.drop_unreleased(index);
-        let call = self.calls.at(index);
-        debug_assert!(!call.is_abandoned);
-        call.is_abandoned = true;
-        call.is_blocked = false;
-        self.abandoned[usize::from(call.is_stream)] += 1;
-    }
-
-    fn drop_unreleased(&mut self, index: u32) {
-        let call = self.calls.at(index);
-        let unreleased = std::mem::take(&mut call.unreleased);
-        if std::mem::take(&mut call.is_over_window) {
-            self.over_window -= 1;
-        }
-        self.shrink_buffered(unreleased);
-    }
-
-    #[inline]
-    fn shrink_buffered(&mut self, cost: u64) {
-        self.buffered -= cost;
-        if self.buffered <= self.settings.max_buffered / 2 {
-            self.is_over_buffered = false;
-        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! A peer that sends nothing more and still reads.
 
 use super::Connection;
+use super::call::Peer;
 
-impl Connection {
+impl<T> Connection<T> {
     /// The peer has closed its sending side: every half of it that was open ends here, unfinished, and calls of which
     /// this side's half has ended are over. No event tells so; halves of this side go on, and when they have ended the
     /// connection [is idle](Self::is_idle).
@@ -11,8 +12,8 @@ impl Connection {
     pub fn end_receiving(&mut self) {
         for index in 0..self.calls.slots() {
             let Some(call) = self.calls.get(index) else { continue };
-            call.received_end = true;
-            if call.is_abandoned || call.sent_end {
+            call.peer = Peer::Ended;
+            if call.has_own_ended() || self.calls.is_abandoned(index) {
                 self.free(index);
             }
         }

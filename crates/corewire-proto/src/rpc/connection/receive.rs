@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{Connection, Event};
 use crate::rpc::code::Code;
 use crate::rpc::error::ConnectionError;
-use crate::rpc::header::{FrameType, HEADER_LEN, Header, Version};
+use crate::rpc::header::{FrameType, HEADER_LEN, Header};
 use crate::rpc::output::Output;
 
-impl Connection {
+impl<T> Connection<T> {
     /// Reads frames from the front of `input` up to the next event, and steps over them.
     ///
     /// `None` means that what is left of `input` is no whole frame: keep it, and call again when there are at least
@@ -68,7 +68,7 @@ impl Connection {
                 // It was decided before there was anybody to tell.
                 self.go_away(Code::OK, "", out);
             }
-            if self.is_v2() && !self.is_version_served() {
+            if header.version.has_control() && !self.is_version_served() {
                 return Err(ConnectionError::VersionRefused { version: header.version });
             }
         }
@@ -90,7 +90,6 @@ impl Connection {
         now: Duration,
         out: &mut O,
     ) -> Result<Option<Event<'a>>, ConnectionError> {
-        let is_v1 = header.version == Version::V1;
         match header.kind {
             FrameType::Request if !self.is_client => self.on_request(header, body, now, out),
             FrameType::Response if self.is_client => self.on_response(header, body, now, out),
@@ -99,8 +98,7 @@ impl Connection {
             FrameType::StreamInit if !self.is_client => self.on_stream_init(header, body, out),
             FrameType::StreamInitAck if self.is_client => self.on_stream_init_ack(header, now),
             FrameType::Cancel => self.on_cancel(header, body, now, out),
-            // Version 1 names them and gives them no meaning.
-            FrameType::Ping | FrameType::Error if is_v1 => self.stray(header, now).map(|()| None),
+            kind if header.version.ignores(kind) => self.stray(header, now).map(|()| None),
             FrameType::Error if self.is_client => self.on_error(header, body, now, out),
             FrameType::Ping => self.on_ping(header, body, now, out),
             FrameType::Credit => self.on_credit(header, body, now),

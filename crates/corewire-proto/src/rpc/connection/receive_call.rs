@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use super::call::{Call, Kind, Own, Peer};
 use super::receive::unexpected;
 use super::{Connection, Event, Request, cost, emit, is_later};
-use crate::rpc::body::{BodyError, CancelBody, ErrorBody, RequestBody, ResponseBody};
+use crate::rpc::body::{BodyError, CancelBody, ErrorBody, MethodRef, RequestBody, ResponseBody};
 use crate::rpc::code::Code;
 use crate::rpc::error::ConnectionError;
 use crate::rpc::extensions::Extensions;
-use crate::rpc::header::{Flags, Header, Version};
+use crate::rpc::header::{Flags, Header};
 use crate::rpc::output::Output;
 
 type Outcome<'a> = Result<Option<Event<'a>>, ConnectionError>;
@@ -24,7 +25,7 @@ pub(super) struct Part<'a> {
     pub(super) extensions: Extensions<'a>,
 }
 
-impl Connection {
+impl<T> Connection<T> {
     #[inline(always)]
     pub(super) fn on_request<'a, O: Output + ?Sized>(
         &mut self,
@@ -33,60 +34,67 @@ impl Connection {
         now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
-        let flags = header.flags;
+        let (flags, version) = (header.flags, header.version);
         let found = self.calls.find(header.id, false);
         if flags.has(Flags::CONT) {
             return match found {
                 // It crossed the end of its call.
                 None => self.stray(header, now).map(|()| None),
-                Some(index) => self.on_more_request(index, header, RequestBody::parse(flags, body), now, out),
+                Some(index) => {
+                    self.on_more_request(index, header, RequestBody::parse(version, flags, body), now, out)
+                }
             };
         }
         if let Some(index) = found {
             return self.on_request_again(index, header, body, now, out);
         }
         self.check_order(header)?;
-        if self.is_going_away && self.is_v2() {
+        if self.is_ignored() {
             self.expect_rest(!flags.has(Flags::END), i64::from(self.settings.window));
             return Ok(None);
         }
-        let (mode, is_v1) = (flags.mode(), header.version == Version::V1);
-        // A half of one message ends with it, whatever version 1 flags.
-        let end = flags.has(Flags::END) || (is_v1 && !mode.streams_requests());
+        let mode = flags.mode();
+        let end = version.is_last(flags, mode.streams_requests());
         if !end && !mode.streams_requests() {
             return Err(ConnectionError::EndMissing { id: header.id });
         }
-        let request = match self.check_request(flags, body) {
+        let request = match self.check_request(header, body)? {
             Ok(request) => request,
             Err(code) => return self.refuse(header, code, end, body, out),
         };
-        let index = self.calls.insert(header.id, mode, false);
-        self.last_accepted = Some(header.id);
-        let payload = (!flags.has(Flags::EMPTY)).then_some(request.payload);
-        let call = self.calls.at(index);
-        call.received_end = end;
-        call.received_any = payload.is_some();
-        if !end {
-            if is_v1 {
-                call.names_hash = hash_names(&request);
-            }
-            self.fill_credit(index);
-            if let Some(payload) = payload {
-                self.charge(index, payload.len())?;
-            }
+        let RequestBody { extensions, method, payload } = request;
+        let payload = (!flags.has(Flags::EMPTY)).then_some(payload);
+        let mut call = Call::new(header.id, Kind::Call(mode));
+        call.send_credit = i64::from(self.peer.window);
+        if end {
+            call.peer = Peer::Ended;
         } else {
-            call.send_credit = i64::from(self.peer.window);
+            call.receive_credit = i64::from(self.settings.window);
+            call.names_hash = version.names_hash(&request);
+            if payload.is_some() {
+                call.peer = Peer::Open;
+            }
         }
-        let RequestBody { extensions, service, method, .. } = request;
-        let request = Request { mode, service, method, payload, end, extensions };
+        let index = self.calls.insert(call);
+        self.last_accepted = Some(header.id);
+        if !end && let Some(payload) = payload {
+            self.charge(index, payload.len())?;
+        }
+        let request = Request { mode, method, payload, end, extensions };
         Ok(Some(Event::Request { call: self.calls.key(index), request }))
+    }
+
+    /// Calls that begin now are not answered: the client knows from the GOAWAY that they were not begun.
+    #[inline]
+    pub(super) fn is_ignored(&self) -> bool {
+        self.is_going_away && self.dialect().has_control()
     }
 
     /// In version 2 each call begins under a later id than the one before: a frame that comes late then never belongs to
     /// another call, and what a GOAWAY names as the last one is.
     #[inline]
     pub(super) fn check_order(&mut self, header: &Header) -> Result<(), ConnectionError> {
-        if !self.is_v2() {
+        if !header.version.ids_increase() {
             return Ok(());
         }
         match self.last_begun.replace(header.id) {
@@ -97,26 +105,69 @@ impl Connection {
         }
     }
 
-    /// The request, or the code that refuses it.
+    /// The code that refuses every call.
     #[inline]
-    fn check_request<'a>(&self, flags: Flags, body: &'a [u8]) -> Result<RequestBody<'a>, Code> {
+    pub(super) fn check_service(&self) -> Result<(), Code> {
         if self.is_going_away {
             return Err(Code::CONNECTION_CLOSED);
         }
-        if !self.is_version_served() {
-            return Err(Code::INVALID_REQUEST);
+        if self.is_version_served() { Ok(()) } else { Err(Code::INVALID_REQUEST) }
+    }
+
+    /// Which method the first frame of a call is for, and what follows that in its body; or the code that refuses the
+    /// call. Both sides must remember the same numbers, so that names which cannot be read close the connection where they
+    /// could be given one.
+    #[inline]
+    pub(super) fn method<'a>(
+        &mut self,
+        header: &Header,
+        body: &'a [u8],
+    ) -> Result<Result<(MethodRef<'a>, &'a [u8]), Code>, ConnectionError> {
+        let parsed = match MethodRef::parse(header.version, header.flags, body) {
+            Ok(parsed) => parsed,
+            Err(error) if header.flags.has(Flags::NAMES) => {
+                return Err(ConnectionError::Body { kind: header.kind, error });
+            }
+            Err(_) => return Ok(Err(Code::INVALID_REQUEST)),
+        };
+        match parsed.0 {
+            MethodRef::Number(number) if self.methods.get(number).is_none() => {
+                return Err(ConnectionError::MethodUndefined { id: header.id, number });
+            }
+            MethodRef::Names { number: number @ 1.., service, method } => {
+                self.methods.define(number, service, method)?;
+            }
+            _ => {}
         }
-        let request = RequestBody::parse(flags, body).map_err(|_| Code::INVALID_REQUEST)?;
+        Ok(Ok(parsed))
+    }
+
+    /// The request, or the code that refuses it.
+    #[inline]
+    fn check_request<'a>(
+        &mut self,
+        header: &Header,
+        body: &'a [u8],
+    ) -> Result<Result<RequestBody<'a>, Code>, ConnectionError> {
+        if let Err(code) = self.check_service() {
+            return Ok(Err(code));
+        }
+        let flags = header.flags;
+        let (method, rest) = match self.method(header, body)? {
+            Ok(method) => method,
+            Err(code) => return Ok(Err(code)),
+        };
+        let Ok(request) = RequestBody::parse_rest(method, flags, rest) else {
+            return Ok(Err(Code::INVALID_REQUEST));
+        };
         if flags.has(Flags::EMPTY) && !flags.mode().streams_requests() {
-            return Err(Code::INVALID_REQUEST);
+            return Ok(Err(Code::INVALID_REQUEST));
         }
-        // In version 1 the abandoned ones are refused calls that go on arriving, which have a limit of their own.
-        let refused = if self.is_v2() { 0 } else { self.abandoned[0] };
-        let live = self.calls.calls_in_use.saturating_sub(refused);
-        if live >= self.settings.max_calls || self.is_over_extension_limit(request.extensions) {
-            return Err(Code::RESOURCE_EXHAUSTED);
-        }
-        Ok(request)
+        // Refused calls that go on arriving have a limit of their own.
+        let refused = if header.version.marks_continuation() { 0 } else { self.calls.abandoned().calls };
+        let live = self.calls.in_use().calls.saturating_sub(refused);
+        let is_refused = live >= self.settings.max_calls || self.is_over_extension_limit(request.extensions);
+        Ok(if is_refused { Err(Code::RESOURCE_EXHAUSTED) } else { Ok(request) })
     }
 
     #[inline]
@@ -124,7 +175,7 @@ impl Connection {
         extensions.block_len() > self.settings.max_extension as usize && !extensions.is_empty()
     }
 
-    /// Answers a request that is not begun. In version 1 the rest of its half must be told from new calls.
+    /// Answers a request that is not begun. The rest of its half may have to be told from new calls.
     #[cold]
     fn refuse<'a, O: Output + ?Sized>(
         &mut self,
@@ -134,27 +185,26 @@ impl Connection {
         body: &[u8],
         out: &mut O,
     ) -> Outcome<'a> {
-        let mode = header.flags.mode();
-        if header.version == Version::V1 && !end {
+        let (mode, version) = (header.flags.mode(), header.version);
+        if version.marks_continuation() {
+            self.expect_rest(!end, i64::from(self.settings.window));
+        } else if !end {
             let limit = self.settings.max_calls.max(REFUSED_MIN);
-            if self.abandoned[0] >= limit {
+            if self.calls.abandoned().calls >= limit {
                 return Err(ConnectionError::TooManyRefused { limit });
             }
-            let index = self.calls.insert(header.id, mode, false);
+            let request = RequestBody::parse(version, header.flags, body);
+            let mut call = Call::new(header.id, Kind::Call(mode));
+            call.names_hash = request.map_or(0, |request| version.names_hash(&request));
+            call.own = Own::Ended;
+            let index = self.calls.insert(call);
             self.abandon(index);
-            let call = self.calls.at(index);
-            call.sent_end = true;
-            call.names_hash =
-                RequestBody::parse(header.flags, body).map_or(0, |request| hash_names(&request));
         }
-        if header.version == Version::V2 {
-            self.expect_rest(!end, i64::from(self.settings.window));
-        }
-        emit::refusal(header.version, header.id, mode, code, out);
+        emit::refusal(version, header.id, mode, code, out);
         Ok(None)
     }
 
-    /// A REQUEST with names under an id in use: in version 1 it may be a further message of the same call.
+    /// A REQUEST that begins a call under an id in use: in version 1 it may be a further message of the same call.
     fn on_request_again<'a, O: Output + ?Sized>(
         &mut self,
         index: u32,
@@ -163,12 +213,13 @@ impl Connection {
         now: Duration,
         out: &mut O,
     ) -> Outcome<'a> {
-        let request = RequestBody::parse(header.flags, body);
+        let version = header.version;
+        let request = RequestBody::parse(version, header.flags, body);
         let call = self.calls.at(index);
-        let is_same = header.version == Version::V1
-            && !call.received_end
-            && call.mode == header.flags.mode()
-            && request.as_ref().map_or(true, |request| hash_names(request) == call.names_hash);
+        let is_same = !version.marks_continuation()
+            && !call.has_peer_ended()
+            && call.kind == Kind::Call(header.flags.mode())
+            && request.as_ref().map_or(true, |request| version.names_hash(request) == call.names_hash);
         if !is_same {
             return Err(ConnectionError::IdInUse { id: header.id });
         }
@@ -185,7 +236,7 @@ impl Connection {
     ) -> Outcome<'a> {
         let flags = header.flags;
         let call = self.calls.at(index);
-        if call.is_stream || call.mode != flags.mode() {
+        if call.kind != Kind::Call(flags.mode()) {
             return Err(unexpected(header));
         }
         let end = flags.has(Flags::END);
@@ -200,8 +251,7 @@ impl Connection {
             Ok(request) => request,
             Err(code) => return self.break_call(index, header, code, now, out),
         };
-        let is_v1_end = header.version == Version::V1 && end && payload.is_empty();
-        let payload = (!flags.has(Flags::EMPTY) && !is_v1_end).then_some(payload);
+        let payload = (!header.version.is_empty(flags, payload, false)).then_some(payload);
         self.on_part(index, header, Part { payload, end, extensions }, out)
     }
 
@@ -217,20 +267,22 @@ impl Connection {
         out: &mut O,
     ) -> Outcome<'a> {
         let key = self.calls.key(index);
-        let call = self.calls.at(index);
-        if call.received_end {
+        if self.calls.at(index).has_peer_ended() {
             return Err(ConnectionError::AfterEnd { kind: header.kind, id: header.id });
         }
-        let is_awaited = !call.is_abandoned;
+        let is_awaited = !self.calls.is_abandoned(index);
         self.charge_abort(index, now)?;
         let call = self.calls.at(index);
-        call.received_end = header.flags.has(Flags::END);
-        if !call.sent_end {
-            emit::refusal(header.version, header.id, call.mode, code, out);
+        if header.flags.has(Flags::END) {
+            call.peer = Peer::Ended;
+        }
+        let has_ended = call.has_peer_ended();
+        if !call.has_own_ended() {
+            emit::refusal(header.version, header.id, call.kind.mode(), code, out);
         }
         if is_awaited {
             self.forget(index);
-        } else if self.calls.at(index).received_end {
+        } else if has_ended {
             self.free(index);
         }
         let cancel = CancelBody { code, reason: "" };
@@ -249,18 +301,15 @@ impl Connection {
         let Some(index) = self.calls.find(header.id, false) else {
             return self.stray(header, now).map(|()| None);
         };
-        let flags = header.flags;
-        let (is_v1, is_over) = (header.version == Version::V1, self.calls.at(index).received_end);
+        let (flags, version) = (header.flags, header.version);
         let call = self.calls.at(index);
-        if call.is_stream || is_over {
-            return Err(if is_over {
-                ConnectionError::AfterEnd { kind: header.kind, id: header.id }
-            } else {
-                unexpected(header)
-            });
+        if call.has_peer_ended() {
+            return Err(ConnectionError::AfterEnd { kind: header.kind, id: header.id });
         }
-        let is_single = !call.mode.streams_responses();
-        let received_any = call.received_any;
+        let (Kind::Call(mode), is_first) = (call.kind, call.peer == Peer::Silent) else {
+            return Err(unexpected(header));
+        };
+        let is_single = !mode.streams_responses();
         let response = match ResponseBody::parse(flags, body) {
             Ok(response) if !self.is_over_extension_limit(response.extensions) => response,
             _ => return Ok(self.fail_locally(index, is_single || flags.has(Flags::END), out)),
@@ -270,16 +319,15 @@ impl Connection {
             let error = ErrorBody { extensions, code, message: "", details: payload };
             return Ok(self.on_failure(index, error, out));
         }
-        let end = flags.has(Flags::END) || (is_v1 && is_single);
+        let end = version.is_last(flags, !is_single);
         if !end && is_single {
             return Err(ConnectionError::EndMissing { id: header.id });
         }
         if flags.has(Flags::EMPTY) && (is_single || !end) {
             return Ok(self.fail_locally(index, end, out));
         }
-        let is_v1_end = is_v1 && end && !is_single && received_any && payload.is_empty();
-        let payload = (!flags.has(Flags::EMPTY) && !is_v1_end).then_some(payload);
-        self.on_part(index, header, Part { payload, end, extensions }, out)
+        let is_empty = version.is_empty(flags, payload, is_first || is_single);
+        self.on_part(index, header, Part { payload: (!is_empty).then_some(payload), end, extensions }, out)
     }
 
     pub(super) fn on_error<'a, O: Output + ?Sized>(
@@ -292,7 +340,7 @@ impl Connection {
         let Some(index) = self.calls.find(header.id, true) else {
             return self.stray(header, now).map(|()| None);
         };
-        if self.calls.at(index).received_end {
+        if self.calls.at(index).has_peer_ended() {
             return Err(ConnectionError::AfterEnd { kind: header.kind, id: header.id });
         }
         Ok(match ErrorBody::parse(header.flags, body) {
@@ -311,7 +359,7 @@ impl Connection {
         out: &mut O,
     ) -> Option<Event<'a>> {
         let key = self.calls.key(index);
-        let is_awaited = !self.calls.at(index).is_abandoned;
+        let is_awaited = !self.calls.is_abandoned(index);
         self.close_own_half(index, out);
         is_awaited.then_some(Event::Failed { call: key, error })
     }
@@ -326,7 +374,7 @@ impl Connection {
         out: &mut O,
     ) -> Option<Event<'a>> {
         let key = self.calls.key(index);
-        let is_awaited = !self.calls.at(index).is_abandoned;
+        let is_awaited = !self.calls.is_abandoned(index);
         let code = Code::INVALID_RESPONSE;
         if end {
             self.close_own_half(index, out);
@@ -348,26 +396,27 @@ impl Connection {
     ) -> Outcome<'a> {
         let Part { payload, end, extensions } = part;
         let key = self.calls.key(index);
+        let is_awaited = !self.calls.is_abandoned(index);
         let call = self.calls.at(index);
-        if call.received_end {
+        if call.has_peer_ended() {
             return Err(ConnectionError::AfterEnd { kind: header.kind, id: header.id });
         }
-        call.received_end = end;
-        call.received_any = true;
-        let is_awaited = !call.is_abandoned;
+        call.peer = if end { Peer::Ended } else { Peer::Open };
         if let Some(payload) = payload
             && !end
         {
             self.charge(index, payload.len())?;
-            if !is_awaited && !self.is_client && self.is_v2() {
+            if !is_awaited && !self.is_client {
                 self.grant(index, cost(payload.len()), out);
             }
         }
-        let call = self.calls.at(index);
-        if call.is_over() {
-            self.free(index);
-        } else if end && self.is_client && !call.mode.streams_responses() {
-            self.close_own_half(index, out);
+        if end {
+            let call = self.calls.at(index);
+            if call.has_own_ended() {
+                self.free(index);
+            } else if self.is_client && !call.kind.mode().streams_responses() {
+                self.close_own_half(index, out);
+            }
         }
         if !is_awaited {
             return Ok(None);
@@ -377,34 +426,4 @@ impl Connection {
             None => Event::Ended { call: key, extensions },
         }))
     }
-
-    /// Takes a message without END out of the peer's credit, and counts it as handed out.
-    fn charge(&mut self, index: u32, payload_len: usize) -> Result<(), ConnectionError> {
-        let cost = cost(payload_len);
-        let (is_v2, window) = (self.is_v2(), u64::from(self.settings.window));
-        let call = self.calls.at(index);
-        if is_v2 {
-            if call.receive_credit <= 0 {
-                return Err(ConnectionError::NoCredit { id: call.id });
-            }
-            call.receive_credit -= cost as i64;
-        }
-        if call.is_abandoned {
-            return Ok(());
-        }
-        call.unreleased += cost;
-        if !is_v2 && !call.is_over_window && call.unreleased > window {
-            call.is_over_window = true;
-            self.over_window += 1;
-        }
-        self.buffered += cost;
-        self.is_over_buffered |= self.buffered > self.settings.max_buffered;
-        Ok(())
-    }
-}
-
-/// A short hash (FNV-1a) that tells names apart without keeping them.
-fn hash_names(request: &RequestBody<'_>) -> u32 {
-    let bytes = request.service.iter().chain(&[0xff]).chain(request.method);
-    bytes.fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

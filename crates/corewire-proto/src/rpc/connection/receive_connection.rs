@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::call::Own;
 use super::{Connection, Event, emit};
 use crate::rpc::body::{BodyError, GoAwayBody, SettingsBody, parse_credit, parse_ping};
 use crate::rpc::error::ConnectionError;
@@ -14,7 +15,7 @@ type Outcome<'a> = Result<Option<Event<'a>>, ConnectionError>;
 /// The most credit that a half may hold, in bytes.
 const CREDIT_MAX: i64 = i32::MAX as i64;
 
-impl Connection {
+impl<T> Connection<T> {
     pub(super) fn on_settings<'a>(&mut self, body: &'a [u8]) -> Outcome<'a> {
         if self.settings_received {
             return Err(ConnectionError::SettingsTwice);
@@ -43,10 +44,10 @@ impl Connection {
         if call.send_credit > CREDIT_MAX {
             return Err(ConnectionError::CreditOverflow { id: header.id, credit: call.send_credit });
         }
-        if !call.is_blocked || call.sent_end || call.send_credit <= 0 {
+        if call.own != Own::Blocked || call.send_credit <= 0 {
             return Ok(None);
         }
-        call.is_blocked = false;
+        call.own = Own::Open;
         Ok(Some(Event::Writable { call: self.calls.key(index) }))
     }
 

@@ -1,12 +1,14 @@
 //! Messages after the first, and the clean end.
 
+use super::call::{Kind, Own};
 use super::{CallKey, Connection, cost, emit};
 use crate::rpc::error::SendError;
 use crate::rpc::extensions::Options;
-use crate::rpc::header::{Flags, FrameType, Mode, Version};
+use crate::rpc::header::{Flags, FrameType, Mode};
 use crate::rpc::output::{Output, Payload};
+use crate::rpc::path::MethodPath;
 
-impl Connection {
+impl<T> Connection<T> {
     /// Sends a message of this side's half; `end` makes it the last. The only response of a unary or client-stream
     /// call always is.
     ///
@@ -40,33 +42,33 @@ impl Connection {
         options: &Options<'_>,
         out: &mut O,
     ) -> Result<(), SendError> {
-        let (index, version) = self.open_half(call)?;
+        let index = self.open_half(call)?;
         let call = self.calls.at(index);
-        if call.is_stream {
+        let Kind::Call(mode) = call.kind else {
             return self.send_on_stream(index, payload, end, options, out);
-        }
-        let end = end || !(self.is_client || call.mode.streams_responses());
-        if !end && version == Version::V2 && call.send_credit <= 0 {
-            call.is_blocked = true;
-            return Err(SendError::Blocked);
+        };
+        let end = end || !(self.is_client || mode.streams_responses());
+        if !end {
+            self.check_credit(index)?;
         }
         let block_len = self.check_options(options)?;
-        self.check_body(block_len + 2 + payload.size() + self.names_len(index))?;
+        self.check_body(
+            block_len + 2 + payload.size() + self.path(index).map_or(0, |path| path.wire().len()),
+        )?;
         let call = self.calls.at(index);
-        call.sent_any = true;
+        let mut flags = mode.flags();
         if end {
-            call.sent_end = true;
+            call.own = Own::Ended;
+            flags = flags.with(Flags::END);
         } else {
+            call.own = Own::Open;
             call.send_credit -= cost(payload.size()) as i64;
             self.strays.expect(super::CREDIT_LEN);
         }
-        let call = self.calls.at(index);
-        let flags = if end { call.mode.flags().with(Flags::END) } else { call.mode.flags() };
-        let id = call.id;
         if self.is_client {
-            self.emit_more_request(index, flags, options, payload, out);
+            self.emit_more(index, flags, options, payload, out);
         } else {
-            emit::response(version, id, flags, options, payload, out);
+            emit::response(self.dialect(), self.calls.id(index), flags, options, payload, out);
         }
         if end {
             self.after_own_end(index);
@@ -79,25 +81,18 @@ impl Connection {
     ///
     /// # Errors
     /// Those of [`send`](Self::send), but for what depends on the message.
+    #[inline]
     pub fn poll_send(&mut self, call: CallKey) -> Result<(), SendError> {
-        let (index, version) = self.open_half(call)?;
-        let is_client = self.is_client;
-        let call = self.calls.at(index);
-        match version {
-            Version::V1 if is_client && call.is_stream && !call.is_accepted => Err(SendError::NotAccepted),
-            Version::V2 if call.send_credit <= 0 => {
-                call.is_blocked = true;
-                Err(SendError::Blocked)
-            }
-            _ => Ok(()),
-        }
+        let index = self.open_half(call)?;
+        self.check_acceptance(index)?;
+        self.check_credit(index)
     }
 
     /// Whether a response to a call has been sent; `None` once the response half has ended (server). Metadata goes with the
     /// first response as its head, with the last as its trailer.
     pub fn has_responded(&mut self, call: CallKey) -> Option<bool> {
-        let (index, _) = self.open_half(call).ok()?;
-        Some(self.calls.at(index).sent_any)
+        let index = self.open_half(call).ok()?;
+        Some(self.calls.at(index).own != Own::Silent)
     }
 
     /// Ends this side's half cleanly, without a message. Never waits for credit.
@@ -118,24 +113,25 @@ impl Connection {
         options: &Options<'_>,
         out: &mut O,
     ) -> Result<(), SendError> {
-        let (index, version) = self.open_half(call)?;
+        let index = self.open_half(call)?;
         let block_len = self.check_options(options)?;
         self.check_body(block_len + 2)?;
+        let version = self.dialect();
         let call = self.calls.at(index);
-        let (id, mode) = (call.id, call.mode);
-        if call.is_stream {
-            self.check_stream_options(options)?;
+        let (id, kind) = (call.id, call.kind);
+        let flags = version.end_flags(kind.mode());
+        if kind.is_stream() {
+            check_stream_options(options)?;
             self.accept_index(index, out);
             emit::head(version, FrameType::StreamEnd, Flags::default(), id, 0, out);
         } else if self.is_client {
-            let flags = mode.flags().with(end_flags(version));
-            self.emit_more_request(index, flags, options, &[], out);
-        } else if mode.streams_responses() {
-            emit::response(version, id, mode.flags().with(end_flags(version)), options, &[], out);
+            self.emit_more(index, flags, options, &[], out);
+        } else if kind.mode().streams_responses() {
+            emit::response(version, id, flags, options, &[], out);
         } else {
             return Err(SendError::MessageNeeded);
         }
-        self.calls.at(index).sent_end = true;
+        self.calls.at(index).own = Own::Ended;
         self.after_own_end(index);
         Ok(())
     }
@@ -148,53 +144,40 @@ impl Connection {
         if self.is_client {
             return Err(SendError::NotAServer);
         }
-        let (index, _) = self.open_half(call)?;
+        let index = self.open_half(call)?;
         self.accept_index(index, out);
         Ok(())
     }
 
-    /// Gives back the room of a message without `end` (or of a first request without it) that the consumer has
-    /// taken, by its payload's length. In version 2 this is what grants the peer new credit, half a window at a time.
-    pub fn release<O: Output + ?Sized>(&mut self, call: CallKey, payload_len: usize, out: &mut O) {
-        let Some(index) = self.calls.resolve(call) else { return };
-        let window = self.settings.window;
-        let call = self.calls.at(index);
-        let cost = cost(payload_len).min(call.unreleased);
-        call.unreleased -= cost;
-        if call.is_over_window && call.unreleased <= u64::from(window / 2) {
-            call.is_over_window = false;
-            self.over_window -= 1;
-        }
-        self.shrink_buffered(cost);
-        if self.is_v2() {
-            self.grant(index, cost, out);
-        }
-    }
-
-    /// Counts `cost` towards the next CREDIT, and sends it when half a window has come together.
-    pub(super) fn grant<O: Output + ?Sized>(&mut self, index: u32, cost: u64, out: &mut O) {
-        let threshold = (self.settings.window / 2).max(1);
-        let call = self.calls.at(index);
-        if call.received_end {
-            return;
-        }
-        call.ungranted = call.ungranted.saturating_add(u32::try_from(cost).unwrap_or(u32::MAX));
-        if call.ungranted >= threshold {
-            let amount = std::mem::take(&mut call.ungranted);
-            call.receive_credit += i64::from(amount);
-            emit::credit(call.id, amount, out);
-        }
-    }
-
     /// The slot of a call of which this side's half is open.
     #[inline]
-    pub(super) fn open_half(&mut self, call: CallKey) -> Result<(u32, Version), SendError> {
+    pub(super) fn open_half(&mut self, call: CallKey) -> Result<u32, SendError> {
         let index = self.calls.resolve(call).ok_or(SendError::CallOver)?;
-        let version = self.version.ok_or(SendError::CallOver)?;
-        if self.calls.at(index).sent_end {
+        if self.calls.at(index).has_own_ended() {
             return Err(SendError::HalfEnded);
         }
-        Ok((index, version))
+        Ok(index)
+    }
+
+    /// A message without END can be sent; or else its sender waits for credit.
+    #[inline]
+    fn check_credit(&mut self, index: u32) -> Result<(), SendError> {
+        let has_credit = self.dialect().has_credit();
+        let call = self.calls.at(index);
+        if has_credit && call.send_credit <= 0 {
+            call.own = Own::Blocked;
+            return Err(SendError::Blocked);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_acceptance(&mut self, index: u32) -> Result<(), SendError> {
+        let waits = self.is_client && self.dialect().waits_for_acceptance();
+        if waits && self.calls.at(index).kind == Kind::OpeningStream {
+            return Err(SendError::NotAccepted);
+        }
+        Ok(())
     }
 
     fn send_on_stream<P: Payload, O: Output + ?Sized>(
@@ -205,63 +188,50 @@ impl Connection {
         options: &Options<'_>,
         out: &mut O,
     ) -> Result<(), SendError> {
-        let version = self.version.ok_or(SendError::CallOver)?;
-        self.check_stream_options(options)?;
+        check_stream_options(options)?;
         self.check_body(payload.size())?;
-        let is_client = self.is_client;
-        let call = self.calls.at(index);
-        if version == Version::V1 {
-            if is_client && !call.is_accepted {
-                return Err(SendError::NotAccepted);
-            }
-        } else if call.send_credit <= 0 {
-            call.is_blocked = true;
-            return Err(SendError::Blocked);
-        }
-        call.send_credit -= cost(payload.size()) as i64;
-        let id = call.id;
+        self.check_acceptance(index)?;
+        self.check_credit(index)?;
+        let version = self.dialect();
         self.strays.expect(super::CREDIT_LEN);
         self.accept_index(index, out);
+        let call = self.calls.at(index);
+        (call.own, call.send_credit) = (Own::Open, call.send_credit - cost(payload.size()) as i64);
+        let id = call.id;
         emit::head(version, FrameType::StreamData, Flags::default(), id, payload.size(), out);
         payload.write_to(out);
         if end {
             emit::head(version, FrameType::StreamEnd, Flags::default(), id, 0, out);
-            self.calls.at(index).sent_end = true;
+            self.calls.at(index).own = Own::Ended;
             self.after_own_end(index);
         }
         Ok(())
     }
 
-    fn check_stream_options(&self, options: &Options<'_>) -> Result<(), SendError> {
-        if options.is_empty() {
-            return Ok(());
-        }
-        Err(SendError::NoExtensions)
-    }
-
     /// Writes STREAM_INIT_ACK, if this side owes it.
     #[inline]
     fn accept_index<O: Output + ?Sized>(&mut self, index: u32, out: &mut O) {
-        let is_client = self.is_client;
-        let version = self.version.unwrap_or(Version::V1);
+        let version = self.dialect();
+        if self.is_client {
+            return;
+        }
         let call = self.calls.at(index);
-        if call.is_stream && !is_client && !call.is_accepted {
-            call.is_accepted = true;
+        if call.kind == Kind::OpeningStream {
+            call.kind = Kind::Stream;
             emit::head(version, FrameType::StreamInitAck, Flags::default(), call.id, 0, out);
         }
     }
 
-    /// What version 1 repeats in every request of a client that streams.
+    /// What every request of a call repeats, where that is so.
     #[inline]
-    fn names_len(&self, index: u32) -> usize {
-        self.path(index).len()
+    fn path(&self, index: u32) -> Option<&MethodPath> {
+        if self.dialect().marks_continuation() {
+            return None;
+        }
+        self.repeated.get(index as usize)?.as_ref()
     }
 
-    fn path(&self, index: u32) -> &[u8] {
-        self.paths.get(index as usize).and_then(Option::as_ref).map_or(&[], |path| path.wire())
-    }
-
-    pub(super) fn emit_more_request<P: Payload, O: Output + ?Sized>(
+    pub(super) fn emit_more<P: Payload, O: Output + ?Sized>(
         &mut self,
         index: u32,
         flags: Flags,
@@ -269,35 +239,25 @@ impl Connection {
         payload: P,
         out: &mut O,
     ) {
-        let id = self.calls.at(index).id;
-        match self.version {
-            Some(Version::V2) => {
-                emit::request(Version::V2, id, flags.with(Flags::CONT), options, &[], payload, out);
-            }
-            _ => emit::request(Version::V1, id, flags, options, self.path(index), payload, out),
-        }
+        let id = self.calls.id(index);
+        emit::more(self.dialect(), id, flags, self.path(index), options, payload, out);
     }
 
     /// Frees or keeps the slot after the end of this side's half has been written.
     #[inline]
     fn after_own_end(&mut self, index: u32) {
-        let (is_client, is_v2) = (self.is_client, self.is_v2());
         // Work that was finished pays for an abort. A failure does not: it may have cost nothing.
         self.aborts.give();
         let call = self.calls.at(index);
-        if call.received_end {
+        if call.has_peer_ended() {
             self.free(index);
-        } else if !is_client && call.mode == Mode::ClientStream {
+        } else if !self.is_client && call.kind == Kind::Call(Mode::ClientStream) {
             // The one response ends the call, whatever the client still sends.
-            if is_v2 { self.free(index) } else { self.abandon(index) }
+            self.forget(index);
         }
     }
 }
 
-/// The end of a half without a message.
-const fn end_flags(version: Version) -> Flags {
-    match version {
-        Version::V1 => Flags::END,
-        Version::V2 => Flags::END.with(Flags::EMPTY),
-    }
+fn check_stream_options(options: &Options<'_>) -> Result<(), SendError> {
+    if options.is_empty() { Ok(()) } else { Err(SendError::NoExtensions) }
 }
