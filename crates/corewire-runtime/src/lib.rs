@@ -55,6 +55,7 @@ mod task;
 mod task_quota;
 mod time;
 pub mod timer_wheel;
+pub mod transport;
 pub mod udp;
 mod warning;
 mod worker;

@@ -9,35 +9,24 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire_driver::{Socket, Token};
+use corewire_driver::Socket;
 
 use super::deadlines::FrameProgress;
 use super::options::ConnectionOptions;
 use super::reason::CloseReason;
 use super::state::PauseSet;
+use super::table::ConnId;
 use super::waiters::Waiter;
 use crate::error::SendError;
 use crate::memory::{Charge, MemoryKind};
 use crate::protocol::Protocol;
-use crate::udp::Carried;
 use crate::worker::Core;
 
 /// A handle on a connection of this worker. Cheap to clone; outliving the connection it does no harm.
 #[derive(Clone)]
 pub struct Connection {
     pub(crate) core: Rc<Core>,
-    pub(crate) token: Token,
-    /// What stands in for a socket of its own.
-    pub(crate) carried: Option<Rc<Carried>>,
-}
-
-/// Leaves the function with what a connection without a socket of its own answers.
-macro_rules! carried {
-    ($self:ident, $carried:ident => $answer:expr) => {
-        if let Some($carried) = &$self.carried {
-            return $answer;
-        }
-    };
+    pub(crate) id: ConnId,
 }
 
 impl Connection {
@@ -74,8 +63,7 @@ impl Connection {
     /// The connection is closed, or its queue is at the limit; nothing was taken.
     #[inline]
     pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
-        carried!(self, carried => carried.send([bytes, &[], &[]]));
-        self.core.send(self.token, [bytes, &[], &[]])
+        self.core.send(self.id, [bytes, &[], &[]])
     }
 
     /// Sends three pieces as one: a header, a payload and what follows it.
@@ -84,8 +72,7 @@ impl Connection {
     /// As [`send`](Self::send).
     #[inline]
     pub fn send_parts(&self, parts: [&[u8]; 3]) -> Result<(), SendError> {
-        carried!(self, carried => carried.send(parts));
-        self.core.send(self.token, parts)
+        self.core.send(self.id, parts)
     }
 
     /// Sends bytes that are shared instead of copied (when they are more than a few KiB).
@@ -93,8 +80,7 @@ impl Connection {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_bytes(&self, bytes: Bytes) -> Result<(), SendError> {
-        carried!(self, carried => carried.send([&bytes, &[], &[]]));
-        self.core.send_framed(self.token, &[], bytes, &[])
+        self.core.send_framed(self.id, &[], bytes, &[])
     }
 
     /// Sends a header, a payload and what follows it as one: all of it or nothing, and in one datagram where the
@@ -103,8 +89,7 @@ impl Connection {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_framed(&self, head: &[u8], payload: Bytes, suffix: &[u8]) -> Result<(), SendError> {
-        carried!(self, carried => carried.send([head, &payload, suffix]));
-        self.core.send_framed(self.token, head, payload, suffix)
+        self.core.send_framed(self.id, head, payload, suffix)
     }
 
     /// [`poll_send_ready`](Self::poll_send_ready) and [`send_parts`](Self::send_parts) in one.
@@ -118,8 +103,7 @@ impl Connection {
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        carried!(self, carried => carried.poll_send(parts, context));
-        self.core.poll_send(self.token, parts, waiter, context)
+        self.core.poll_send(self.id, parts, waiter, context)
     }
 
     /// Ready when the queue is below its high-water mark. Wakes the task when it has fallen to the low-water mark.
@@ -136,8 +120,7 @@ impl Connection {
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        carried!(self, carried => carried.poll_send_ready(context));
-        self.core.poll_send_ready(self.token, waiter, context)
+        self.core.poll_send_ready(self.id, waiter, context)
     }
 
     /// Waits until [`poll_send_ready`](Self::poll_send_ready) is.
@@ -158,8 +141,7 @@ impl Connection {
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        carried!(self, carried => carried.poll_flushed(context));
-        self.core.poll_flushed(self.token, waiter, context)
+        self.core.poll_flushed(self.id, waiter, context)
     }
 
     /// Waits until the kernel has taken all that was queued.
@@ -173,10 +155,9 @@ impl Connection {
 
     /// Bytes queued to send; within [`Protocol::on_closed`] those that were not sent.
     pub fn queued(&self) -> usize {
-        carried!(self, carried => carried.queued());
         self.core
-            .with_conn(self.token, |conn| conn.out.len())
-            .unwrap_or_else(|| self.core.unsent_at_end(self.token))
+            .with_conn(self.id, |conn| self.core.queued_on(conn))
+            .unwrap_or_else(|| self.core.unsent_at_end(self.id))
     }
 
     /// Counts `bytes` as held for the peer of this connection while the returned value lives. To be called for whatever
@@ -186,7 +167,7 @@ impl Connection {
     /// are refused, and in the end those that hold most are closed; see
     /// [`Builder::memory_limit`](crate::Builder::memory_limit).
     pub fn charge(&self, kind: MemoryKind, bytes: usize) -> Charge {
-        Charge::new(self.core.account(self.token), kind, bytes)
+        Charge::new(self.core.account(self.id), kind, bytes)
     }
 
     /// Closes once what is queued has been sent. What the peer still sends is not received.
@@ -196,39 +177,33 @@ impl Connection {
 
     /// Closes once what is queued has been sent, giving the reason that [`Protocol::on_closed`] gets.
     pub fn close_with(&self, reason: CloseReason) {
-        carried!(self, carried => carried.close_with(reason));
-        self.core.begin_close(self.token, reason);
+        self.core.begin_close(self.id, reason);
     }
 
     /// Calls [`Protocol::on_shutdown`]. Does nothing from within a call of this connection's own protocol.
     pub fn shut_down(&self) {
-        carried!(self, carried => carried.shut_down());
-        self.core.call_shutdown(self.token);
+        self.core.call_shutdown(self.id);
     }
 
     /// Closes at once; what is queued is dropped.
     pub fn abort(&self, reason: CloseReason) {
-        carried!(self, carried => carried.abort(reason));
-        self.core.abort(self.token, reason);
+        self.core.abort(self.id, reason);
     }
 
     /// Tells the peer, once what is queued has been sent, that nothing more follows; receiving goes on. While the
     /// connection is being established this waits for it.
     pub fn shutdown_write(&self) {
-        carried!(self, carried => carried.shutdown_write());
-        self.core.shutdown_write(self.token);
+        self.core.shutdown_write(self.id);
     }
 
     /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back by its full window.
     pub fn pause_receive(&self) {
-        carried!(self, carried => carried.set_paused(true));
-        self.core.pause(self.token, PauseSet::USER);
+        self.core.pause(self.id, PauseSet::USER);
     }
 
     /// Receives again.
     pub fn resume_receive(&self) {
-        carried!(self, carried => carried.set_paused(false));
-        self.core.resume(self.token, PauseSet::USER);
+        self.core.resume(self.id, PauseSet::USER);
     }
 
     /// Counts a frame of so many bytes that was decoded and handled, and says whether to decode the next one now. False
@@ -236,65 +211,57 @@ impl Connection {
     /// input goes to [`defer`](Self::defer). Costs next to nothing.
     #[inline]
     pub fn frame_done(&self, bytes: usize) -> bool {
-        self.carried.is_some() || self.core.quota.frame_done(bytes)
+        self.core.quota.frame_done(bytes)
     }
 
     /// Hands back what [`Protocol::on_received`] was given and did not decode. The connection keeps it and calls with it
     /// again, before anything newer: after others have had their turns, and not while it is paused. If it was empty, the
     /// call is too.
     pub fn defer(&self, rest: Bytes) {
-        if self.carried.is_none() {
-            self.core.defer(self.token, rest);
-        }
+        self.core.defer(self.id, rest);
     }
 
     /// Bytes that were received and wait to be decoded.
     pub fn deferred(&self) -> usize {
-        if self.carried.is_some() { 0 } else { self.core.deferred(self.token) }
+        self.core.deferred(self.id)
     }
 
     /// Calls [`Protocol::on_timer`] after `delay`; `None` cancels it. There is one timer a connection.
     pub fn set_timer(&self, delay: Option<Duration>) {
-        carried!(self, carried => carried.set_timer(delay));
-        self.core.set_protocol_timer(self.token, delay);
+        self.core.set_protocol_timer(self.id, delay);
     }
 
     /// Tells how far the protocol is with what it receives, for the deadlines of the connection's options. To be called
     /// when it changes, which costs a look-up and reads no clock; never called, only the reader's rate is watched.
     pub fn set_progress(&self, progress: FrameProgress) {
-        if self.carried.is_none() {
-            let now = self.core.now_ms();
-            self.core.with_conn(self.token, |conn| conn.deadlines.set_progress(progress, now));
-        }
+        let now = self.core.now_ms();
+        self.core.with_conn(self.id, |conn| conn.deadlines.set_progress(progress, now));
     }
 
     /// The connection has neither ended nor been told to.
     pub fn is_open(&self) -> bool {
-        carried!(self, carried => carried.is_open());
-        self.core.with_conn(self.token, |conn| conn.state.is_active()).unwrap_or(false)
+        self.core.is_active(self.id)
     }
 
     /// Looks at the socket, for its addresses and options. `None` when the connection is gone. The closure may use
     /// the connection.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
-        carried!(self, carried => carried.with_socket(look));
-        self.core.lend_socket(self.token, look)
+        self.core.lend_socket(self.core.socket_of(self.id)?, look)
     }
 
     /// The same for code of this crate.
     pub(crate) fn look_at_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
-        self.core.with_socket(self.token, look)
+        self.core.with_socket(self.core.socket_of(self.id)?, look)
     }
 
     /// The peer's address; `None` on Unix-domain sockets and when the connection is gone.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        carried!(self, carried => carried.peer_addr());
-        self.look_at_socket(|socket| socket.peer_addr().ok()?.as_socket()).flatten()
+        self.core.with_conn(self.id, |conn| conn.transport.peer_addr(&self.core.driver.borrow()))?
     }
 
     /// What is sent goes in datagrams, one for each send, and may be lost.
     pub fn is_datagram(&self) -> bool {
-        self.carried.as_ref().is_some_and(|carried| carried.is_datagram())
+        self.core.with_conn(self.id, |conn| conn.transport.is_datagram()).unwrap_or(false)
     }
 
     /// The number of the worker's tick: how often its loop has turned.
@@ -319,7 +286,7 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("worker", &self.core.id())
-            .field("token", &self.token)
+            .field("id", &self.id)
             .finish_non_exhaustive()
     }
 }

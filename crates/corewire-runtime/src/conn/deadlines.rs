@@ -43,6 +43,8 @@ pub(crate) struct Observed {
     pub(crate) is_paused: bool,
     /// It was told to close, and only its queue counts.
     pub(crate) is_draining: bool,
+    /// No frame spans two datagrams, and nobody holds their sender back: only silence counts.
+    pub(crate) is_datagram: bool,
 }
 
 impl Deadlines {
@@ -94,6 +96,9 @@ impl Deadlines {
             {
                 return Err(CloseReason::IdleTimeout(timeout));
             }
+            if observed.is_datagram {
+                return Ok(next.at);
+            }
             if let Some(timeout) = options.first_frame_timeout
                 && self.awaits_first
                 && next.is_over(self.opened, timeout)
@@ -110,7 +115,7 @@ impl Deadlines {
                 return Err(CloseReason::FrameTimeout(timeout));
             }
         }
-        if let Some(rate) = options.rate_min
+        if let Some(rate) = options.rate_min.filter(|_| !observed.is_datagram)
             && next.is_over(self.window_began, rate.window)
         {
             self.check_rates(rate, observed)?;
@@ -190,7 +195,14 @@ mod tests {
     }
 
     fn at(now: u64) -> Observed {
-        Observed { now, last_active: now, queued: 0, is_paused: false, is_draining: false }
+        Observed {
+            now,
+            last_active: now,
+            queued: 0,
+            is_paused: false,
+            is_draining: false,
+            is_datagram: false,
+        }
     }
 
     /// Looks when it is time to, at an end that `change` describes, until the connection is closed or `end` has come.

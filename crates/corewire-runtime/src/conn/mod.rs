@@ -18,6 +18,6 @@ pub use self::options::ConnectionOptions;
 pub use self::reason::CloseReason;
 pub(crate) use self::send_queue::{BufferPool, SEGMENT_BYTES, SLICES_MAX};
 pub(crate) use self::state::{Backlog, Flush, PauseSet, ReadState, State, WriteState};
-pub(crate) use self::table::{Conn, ConnTable};
+pub(crate) use self::table::{Conn, ConnId, ConnTable};
 pub use self::waiters::Waiter;
 pub(crate) use self::waiters::{WaiterKey, Waiters, WaitsFor};

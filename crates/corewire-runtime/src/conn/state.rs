@@ -72,7 +72,8 @@ impl State {
     pub(crate) const fn note_read_ended(&mut self) {
         match self {
             Self::Connecting { .. } => {}
-            Self::Open { read, .. } => *read = ReadState::Ending,
+            Self::Open { read: read @ ReadState::Open, .. } => *read = ReadState::Ending,
+            Self::Open { .. } => {}
             Self::Draining { read_ended, .. } => *read_ended = true,
             Self::Closed { lingers, .. } => *lingers = false,
         }
@@ -130,7 +131,7 @@ pub(crate) enum Flush {
     Idle,
     /// In the worker's list of connections to flush.
     Listed,
-    /// The socket took less than it was given; the driver tells when it takes more.
+    /// The transport took less than it was given, and tells when it takes more.
     Blocked,
 }
 

@@ -13,15 +13,24 @@ use super::waiters::Waiters;
 use crate::memory::Account;
 use crate::protocol::Protocol;
 use crate::timer_wheel::TimerKey;
+use crate::transport::Transport;
+
+/// Names one connection of one worker, whatever carries it. Never names another one later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ConnId {
+    index: u32,
+    generation: u32,
+}
 
 pub(crate) struct Conn {
-    pub(crate) token: Token,
+    pub(crate) id: ConnId,
+    pub(crate) transport: Transport,
     /// Absent while it is being called.
     pub(crate) protocol: Option<Box<dyn Protocol>>,
     pub(crate) options: Rc<ConnectionOptions>,
     pub(crate) state: State,
     pub(crate) pauses: PauseSet,
-    /// The driver receives; it does not while there are pauses or deferred input.
+    /// The transport receives; it does not while there are pauses or deferred input.
     pub(crate) receiving: bool,
     /// It used up its last quota: its next bytes wait for their turn behind all arrivals.
     pub(crate) greedy: bool,
@@ -32,7 +41,7 @@ pub(crate) struct Conn {
     pub(crate) append_max: usize,
     pub(crate) flush: Flush,
     pub(crate) backlog: Backlog,
-    /// Bytes handed to the kernel in the tick of this number.
+    /// Bytes handed over in the tick of this number.
     pub(crate) sent_in_tick: usize,
     pub(crate) sent_tick: u64,
     /// When a byte last moved, in the worker's milliseconds.
@@ -48,14 +57,16 @@ pub(crate) struct Conn {
 
 impl Conn {
     pub(crate) fn new(
-        token: Token,
+        id: ConnId,
+        transport: Transport,
         protocol: Box<dyn Protocol>,
         options: Rc<ConnectionOptions>,
         connecting: bool,
         now: u64,
     ) -> Self {
         Self {
-            token,
+            id,
+            transport,
             protocol: Some(protocol),
             append_max: SEGMENT_BYTES.min(options.high_water.saturating_sub(1)).min(options.queue_limit),
             options,
@@ -103,38 +114,60 @@ impl Conn {
     }
 }
 
-/// Connections by the index of their token. Each has memory of its own: a table that grows moves none of them, and what it
+/// Connections by the index of their id. Each has memory of its own: a table that grows moves none of them, and what it
 /// has in reserve is a pointer for each, not a connection.
 #[derive(Default)]
 pub(crate) struct ConnTable {
     slots: Vec<Option<Box<Conn>>>,
+    free: Vec<u32>,
+    /// Of the next connection.
+    generation: u32,
+    /// By the index of a socket's token, the connection that it was the own socket of last.
+    by_socket: Vec<Option<ConnId>>,
     len: usize,
 }
 
 impl ConnTable {
     #[inline]
-    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Conn> {
-        self.slots.get_mut(token.index())?.as_deref_mut().filter(|conn| conn.token == token)
+    pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.slots.get_mut(id.index as usize)?.as_deref_mut().filter(|conn| conn.id == id)
     }
 
-    pub(crate) fn get(&self, token: Token) -> Option<&Conn> {
-        self.slots.get(token.index())?.as_deref().filter(|conn| conn.token == token)
+    /// The connection that this socket is the own of.
+    #[inline]
+    pub(crate) fn of_socket(&mut self, socket: Token) -> Option<&mut Conn> {
+        let id = (*self.by_socket.get(socket.index())?)?;
+        self.get_mut(id).filter(|conn| conn.transport.owns(socket))
     }
 
-    pub(crate) fn insert(&mut self, conn: Conn) {
-        let index = conn.token.index();
-        if index >= self.slots.len() {
-            self.slots.resize_with(index + 1, || None);
+    /// Adds the connection that is made with the id that it gets.
+    pub(crate) fn insert(&mut self, make: impl FnOnce(ConnId) -> Conn) -> ConnId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            // There are never as many connections as there are bytes in 4 GiB.
+            (self.slots.len() - 1) as u32
+        });
+        let id = ConnId { index, generation: self.generation };
+        self.generation = self.generation.wrapping_add(1);
+        let conn = Box::new(make(id));
+        if let Transport::Socket(socket) = conn.transport {
+            let at = socket.index();
+            if at >= self.by_socket.len() {
+                self.by_socket.resize(at + 1, None);
+            }
+            self.by_socket[at] = Some(id);
         }
-        debug_assert!(self.slots[index].is_none(), "the driver gave out a token that is in use");
-        self.slots[index] = Some(Box::new(conn));
+        self.slots[index as usize] = Some(conn);
         self.len += 1;
+        id
     }
 
-    pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Conn>> {
-        self.get(token)?;
+    pub(crate) fn remove(&mut self, id: ConnId) -> Option<Box<Conn>> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        let conn = slot.take_if(|conn| conn.id == id)?;
+        self.free.push(id.index);
         self.len -= 1;
-        self.slots[token.index()].take()
+        Some(conn)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -145,7 +178,7 @@ impl ConnTable {
         self.slots.iter().flatten().map(|conn| &**conn)
     }
 
-    pub(crate) fn tokens(&self) -> Vec<Token> {
-        self.slots.iter().flatten().map(|conn| conn.token).collect()
+    pub(crate) fn ids(&self) -> Vec<ConnId> {
+        self.iter().map(|conn| conn.id).collect()
     }
 }

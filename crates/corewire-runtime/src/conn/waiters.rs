@@ -5,6 +5,7 @@ use std::task::Waker;
 use corewire_driver::Token;
 use slab::Slab;
 
+use super::table::ConnId;
 use crate::worker::{Core, WorkerId};
 
 /// The wakers of those who wait, each under a key that its [`Waiter`] holds. Costs nothing while nobody waits.
@@ -81,7 +82,7 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// A connection's send queue.
-    Connection(Token),
+    Connection(ConnId),
     /// A datagram socket that tasks receive from.
     Datagrams(Token),
     /// The same, to send.

@@ -250,8 +250,9 @@ impl<K> Stream<K> {
     }
 
     #[doc(hidden)]
-    pub fn token(&self) -> Token {
-        self.connection().token
+    pub fn token(&self) -> Option<Token> {
+        let connection = self.connection();
+        connection.core.socket_of(connection.id)
     }
 }
 

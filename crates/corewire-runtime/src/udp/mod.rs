@@ -4,17 +4,13 @@
 //! - a [`UdpProtocol`] is called for each datagram (*push*): what servers are built on, the fastest;
 //! - a [`UdpSocket`] is received from and sent on by tasks.
 //!
-//! A [`Carried`] connection is one that lives on a shared socket: it looks like any [`Connection`](crate::Connection) to
-//! its [`Protocol`](crate::Protocol).
+//! Peers and KCP conversations as connections are in [`transport`](crate::transport).
 
-mod carried;
 mod part;
 mod port;
 mod socket;
 mod socket_options;
 
-pub(crate) use carried::CarriedTimer;
-pub use carried::{Carried, Carrier};
 pub use corewire_driver::udp::{
     BufferSizes, Cursor, Datagram, Ecn, MulticastInterface, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, RecvBatch, Run,
     SendBatch, SendMeta, UdpError, UdpOptions, open, payload_max,

@@ -9,9 +9,8 @@ use std::time::Duration;
 use corewire_driver::udp::{Flushed, RecvBatch, SendBatch, UdpError, UdpOptions};
 use corewire_driver::{Socket, Token};
 
-use super::carried::Carried;
 use super::port::{UdpPort, UdpProtocol};
-use crate::conn::{WaiterKey, Waiters};
+use crate::conn::{ConnId, WaiterKey, Waiters};
 use crate::panic::guarded;
 use crate::stats::Counters;
 use crate::timer_wheel::TimerKey;
@@ -35,8 +34,6 @@ pub(crate) struct UdpPart {
     again: RefCell<Vec<Token>>,
     /// Where sockets with a protocol receive; one for all, so that it stays in cache.
     batch: RefCell<Option<RecvBatch>>,
-    pub(super) closed: RefCell<Vec<Rc<Carried>>>,
-    pub(super) carried: RefCell<slab::Slab<std::rc::Weak<Carried>>>,
 }
 
 pub(crate) struct Sock {
@@ -52,6 +49,8 @@ pub(crate) struct Sock {
     pub(super) drops: u32,
     timer: Option<TimerKey>,
     error: Option<UdpError>,
+    /// Connections that wait for the queue to fall.
+    followers: Vec<ConnId>,
 }
 
 /// Who uses a socket.
@@ -75,7 +74,18 @@ impl UdpPart {
         }
     }
 
-    pub(super) fn request_flush(&self, token: Token) {
+    /// Bytes that wait to leave a socket.
+    #[inline]
+    pub(crate) fn queued(&self, token: Token) -> usize {
+        self.with(token, |sock| sock.out.queued()).unwrap_or(0)
+    }
+
+    /// Has `Core::socket_flushed` called for a connection when the queue of a socket has fallen.
+    pub(crate) fn follow(&self, token: Token, id: ConnId) {
+        self.with(token, |sock| sock.followers.push(id));
+    }
+
+    pub(crate) fn request_flush(&self, token: Token) {
         self.with(token, |sock| {
             sock.wants_flush = true;
             self.list(sock);
@@ -83,7 +93,7 @@ impl UdpPart {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.dirty.borrow().is_empty() || !self.closed.borrow().is_empty()
+        !self.dirty.borrow().is_empty()
     }
 
     /// Looks at those who wait to receive, or to send.
@@ -120,6 +130,7 @@ impl Core {
             drops: 0,
             timer: None,
             error: None,
+            followers: Vec::new(),
         };
         let mut sockets = self.udp.sockets.borrow_mut();
         if token.index() >= sockets.len() {
@@ -251,21 +262,21 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn udp_send(
+    pub(crate) fn udp_send<R>(
         &self,
         token: Token,
-        push: impl FnOnce(&mut SendBatch) -> Result<(), UdpError>,
-    ) -> Result<(), UdpError> {
+        push: impl FnOnce(&mut SendBatch) -> Result<R, UdpError>,
+    ) -> Result<R, UdpError> {
         let pushed = self.udp.with(token, |sock| {
             if sock.closing {
                 return Err(UdpError::Closed);
             }
-            push(&mut sock.out)?;
+            let pushed = push(&mut sock.out)?;
             self.udp.list(sock);
             if sock.out.queued() >= FLUSH_BYTES && !sock.blocked {
                 self.flush_sock(sock);
             }
-            Ok(())
+            Ok(pushed)
         });
         pushed.unwrap_or(Err(UdpError::Closed))
     }
@@ -319,9 +330,10 @@ impl Core {
                 self.flush_sock(sock);
                 let drained = sock.was_blocked && sock.out.is_empty();
                 sock.was_blocked &= !drained;
-                (sock.error.take(), drained, sock.closing)
+                (sock.error.take(), drained, sock.closing, std::mem::take(&mut sock.followers))
             });
-            let Some((error, drained, closing)) = told else { continue };
+            let Some((error, drained, closing, followers)) = told else { continue };
+            followers.into_iter().for_each(|id| self.socket_flushed(id));
             if let Some(error) = error {
                 self.call_udp(token, |protocol, port| protocol.on_error(port, error));
             }
@@ -335,7 +347,7 @@ impl Core {
         self.udp.spare.replace(dirty);
     }
 
-    pub(super) fn close_udp(&self, token: Token) {
+    pub(crate) fn close_udp(&self, token: Token) {
         self.udp.with(token, |sock| {
             sock.closing = true;
             self.udp.list(sock);
@@ -368,21 +380,10 @@ impl Core {
         }
     }
 
-    /// Ends the connections without a socket of their own that are to end.
-    pub(crate) fn reap_udp(self: &Rc<Self>) {
-        while let Some(carried) = { self.udp.closed.borrow_mut().pop() } {
-            carried.reap();
-        }
-    }
-
     /// The worker ends, and all datagram sockets with it.
     pub(crate) fn close_all_udp(self: &Rc<Self>) {
-        let carried: Vec<_> =
-            self.udp.carried.borrow().iter().filter_map(|(_, carried)| carried.upgrade()).collect();
-        carried.into_iter().for_each(|carried| carried.abort(crate::CloseReason::Shutdown));
-        self.reap_udp();
         let tokens: Vec<_> = self.udp.sockets.borrow().iter().flatten().map(|sock| sock.token).collect();
         tokens.into_iter().for_each(|token| self.end_sock(token));
-        self.reap_udp();
+        self.reap_closed();
     }
 }

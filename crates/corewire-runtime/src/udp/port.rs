@@ -98,8 +98,8 @@ pub trait UdpProtocol: 'static {
 /// ```
 #[derive(Clone)]
 pub struct UdpPort {
-    pub(super) core: Rc<Core>,
-    pub(super) token: Token,
+    pub(crate) core: Rc<Core>,
+    pub(crate) token: Token,
 }
 
 impl UdpPort {

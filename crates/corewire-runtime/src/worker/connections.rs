@@ -8,12 +8,13 @@ use corewire_driver::{Driver, Socket, Token};
 
 use super::{Core, TimerAction};
 use crate::conn::{
-    Backlog, CloseReason, Conn, Connection, ConnectionOptions, Observed, ReadState, State, WaiterKey,
+    Backlog, CloseReason, Conn, ConnId, Connection, ConnectionOptions, Observed, ReadState, State, WaiterKey,
     WaitsFor, WriteState,
 };
 use crate::panic::guarded;
 use crate::protocol::Protocol;
 use crate::stats::Counters;
+use crate::transport::Transport;
 
 impl Core {
     pub(crate) fn open(
@@ -23,27 +24,52 @@ impl Core {
         protocol: Box<dyn Protocol>,
         connecting: bool,
     ) -> io::Result<Connection> {
-        let token = {
+        let socket = {
             let mut driver = self.driver.borrow_mut();
             if connecting { driver.connect(socket)? } else { driver.add_stream(socket)? }
         };
-        let mut conn = Conn::new(token, protocol, options, connecting, self.now_ms());
-        if let Some(first) = conn.deadlines.first(&conn.options) {
-            conn.deadline_timer = Some(self.add_timer(first, TimerAction::Deadlines(token)));
+        if connecting {
+            let id = self.add_conn(Transport::Socket(socket), options, protocol, true);
+            return Ok(Connection { core: self.clone(), id });
         }
-        self.conns.borrow_mut().insert(conn);
-        let connection = Connection { core: self.clone(), token, carried: None };
-        if !connecting {
-            self.call(token, |protocol, connection| protocol.on_open(connection));
-        }
-        Ok(connection)
+        Ok(self.open_established(Transport::Socket(socket), options, protocol, |_| {}))
+    }
+
+    /// Opens a connection that is established; `register` is called before its protocol is.
+    pub(crate) fn open_established(
+        self: &Rc<Self>,
+        transport: Transport,
+        options: Rc<ConnectionOptions>,
+        protocol: Box<dyn Protocol>,
+        register: impl FnOnce(ConnId),
+    ) -> Connection {
+        let id = self.add_conn(transport, options, protocol, false);
+        register(id);
+        self.call(id, |protocol, connection| protocol.on_open(connection));
+        Connection { core: self.clone(), id }
+    }
+
+    fn add_conn(
+        &self,
+        transport: Transport,
+        options: Rc<ConnectionOptions>,
+        protocol: Box<dyn Protocol>,
+        connecting: bool,
+    ) -> ConnId {
+        self.conns.borrow_mut().insert(|id| {
+            let mut conn = Conn::new(id, transport, protocol, options, connecting, self.now_ms());
+            if let Some(first) = conn.deadlines.first(&conn.options) {
+                conn.deadline_timer = Some(self.add_timer(first, TimerAction::Deadlines(id)));
+            }
+            conn
+        })
     }
 
     /// Calls the protocol of a connection; a panic ends that connection.
     #[inline]
-    pub(super) fn call(self: &Rc<Self>, token: Token, call: impl FnOnce(&mut dyn Protocol, &Connection)) {
-        if let Some(Some(protocol)) = self.with_conn(token, |conn| conn.protocol.take()) {
-            self.call_taken(token, protocol, call);
+    pub(super) fn call(self: &Rc<Self>, id: ConnId, call: impl FnOnce(&mut dyn Protocol, &Connection)) {
+        if let Some(Some(protocol)) = self.with_conn(id, |conn| conn.protocol.take()) {
+            self.call_taken(id, protocol, call);
         }
     }
 
@@ -51,14 +77,14 @@ impl Core {
     #[inline]
     pub(super) fn call_taken(
         self: &Rc<Self>,
-        token: Token,
+        id: ConnId,
         mut protocol: Box<dyn Protocol>,
         call: impl FnOnce(&mut dyn Protocol, &Connection),
     ) {
-        let connection = Connection { core: self.clone(), token, carried: None };
+        let connection = Connection { core: self.clone(), id };
         let outcome = guarded(|| call(&mut *protocol, &connection));
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token) else { return };
+        let Some(conn) = conns.get_mut(id) else { return };
         conn.protocol = Some(protocol);
         if let Err(message) = outcome {
             self.note_panic(&message);
@@ -78,26 +104,36 @@ impl Core {
         tracing::error!(worker = self.id().0, "a handler or task panicked: {message}");
     }
 
-    pub(crate) fn connected(self: &Rc<Self>, token: Token) {
-        let established = self.with_conn(token, |conn| {
-            let State::Connecting { finish_write } = conn.state else { return false };
+    /// A connect has succeeded.
+    pub(crate) fn connected(self: &Rc<Self>, socket: Token) {
+        let established = self.with_conn_of(socket, |conn| {
+            let State::Connecting { finish_write } = conn.state else { return None };
             let write = if finish_write { WriteState::Finishing } else { WriteState::Open };
             conn.state = State::Open { write, read: ReadState::Open };
             conn.last_active = self.now_ms();
-            true
+            Some(conn.id)
         });
-        if established == Some(true) {
+        if let Some(Some(id)) = established {
             Counters::add(&self.counters.connected, 1);
-            self.call(token, |protocol, connection| protocol.on_open(connection));
+            self.call(id, |protocol, connection| protocol.on_open(connection));
+            // What was queued, or asked for, before the connection was established.
+            self.writable(id);
         }
-        // What was queued, or asked for, before the connection was established.
-        self.writable(token);
     }
 
-    pub(crate) fn failed(&self, token: Token, error: io::Error) {
-        if self.with_conn(token, |conn| self.close_now(conn, CloseReason::Io(error))).is_none() {
-            self.end_linger(token);
+    /// A socket is lost.
+    pub(crate) fn failed(&self, socket: Token, error: io::Error) {
+        if self.with_conn_of(socket, |conn| self.close_now(conn, CloseReason::Io(error))).is_none() {
+            self.end_linger(socket);
         }
+    }
+
+    /// A transport has ended by itself. If the peer `took_all`, a close that waited for that is complete.
+    pub(crate) fn ended(&self, id: ConnId, reason: CloseReason, took_all: bool) {
+        self.with_conn(id, |conn| match took_all && conn.is_draining() {
+            true => self.finish_draining(conn),
+            false => self.close_now(conn, reason),
+        });
     }
 
     pub(crate) fn call_drained(self: &Rc<Self>) {
@@ -106,8 +142,8 @@ impl Core {
         }
         // Those that drain again meanwhile wait for the next tick, after the others.
         let mut drained = std::mem::take(&mut *self.drained.borrow_mut());
-        for token in drained.drain(..) {
-            let is_due = self.with_conn(token, |conn| {
+        for id in drained.drain(..) {
+            let is_due = self.with_conn(id, |conn| {
                 let is_due = conn.backlog == Backlog::Drained;
                 if is_due {
                     conn.backlog = Backlog::Below;
@@ -115,7 +151,7 @@ impl Core {
                 is_due
             });
             if is_due == Some(true) {
-                self.call(token, |protocol, connection| protocol.on_drained(connection));
+                self.call(id, |protocol, connection| protocol.on_drained(connection));
             }
         }
         let mut list = self.drained.borrow_mut();
@@ -124,42 +160,42 @@ impl Core {
         }
     }
 
-    pub(crate) fn call_timer(self: &Rc<Self>, token: Token) {
-        let active = self.with_conn(token, |conn| {
+    pub(crate) fn call_timer(self: &Rc<Self>, id: ConnId) {
+        let active = self.with_conn(id, |conn| {
             conn.protocol_timer = None;
             conn.state.is_active()
         });
         if active == Some(true) {
-            self.call(token, |protocol, connection| protocol.on_timer(connection));
+            self.call(id, |protocol, connection| protocol.on_timer(connection));
         }
     }
 
-    pub(crate) fn call_shutdown(self: &Rc<Self>, token: Token) {
-        if self.with_conn(token, |conn| conn.state.is_active()) == Some(true) {
-            self.call(token, |protocol, connection| protocol.on_shutdown(connection));
+    pub(crate) fn call_shutdown(self: &Rc<Self>, id: ConnId) {
+        if self.with_conn(id, |conn| conn.state.is_active()) == Some(true) {
+            self.call(id, |protocol, connection| protocol.on_shutdown(connection));
         }
     }
 
     /// A future that waited for room is gone.
     pub(crate) fn remove_waiter(&self, of: WaitsFor, key: WaiterKey) -> Option<std::task::Waker> {
         match of {
-            WaitsFor::Connection(token) => self.with_conn(token, |conn| conn.waiters.remove(key)).flatten(),
-            WaitsFor::Datagrams(token) => self.udp.remove_waiter(token, false, key),
-            WaitsFor::DatagramRoom(token) => self.udp.remove_waiter(token, true, key),
+            WaitsFor::Connection(id) => self.with_conn(id, |conn| conn.waiters.remove(key)).flatten(),
+            WaitsFor::Datagrams(socket) => self.udp.remove_waiter(socket, false, key),
+            WaitsFor::DatagramRoom(socket) => self.udp.remove_waiter(socket, true, key),
         }
     }
 
-    pub(crate) fn set_protocol_timer(&self, token: Token, delay: Option<Duration>) {
-        self.with_conn(token, |conn| {
+    pub(crate) fn set_protocol_timer(&self, id: ConnId, delay: Option<Duration>) {
+        self.with_conn(id, |conn| {
             if let Some(key) = conn.protocol_timer.take() {
                 self.cancel_timer(key);
             }
-            conn.protocol_timer = delay.map(|delay| self.add_timer(delay, TimerAction::Protocol(token)));
+            conn.protocol_timer = delay.map(|delay| self.add_timer(delay, TimerAction::Protocol(id)));
         });
     }
 
-    pub(crate) fn check_deadlines(&self, token: Token) {
-        self.with_conn(token, |conn| {
+    pub(crate) fn check_deadlines(&self, id: ConnId) {
+        self.with_conn(id, |conn| {
             conn.deadline_timer = None;
             if conn.state.is_closed() {
                 return;
@@ -167,13 +203,14 @@ impl Core {
             let observed = Observed {
                 now: self.now_ms(),
                 last_active: conn.last_active,
-                queued: conn.out.len(),
+                queued: self.queued_on(conn),
                 is_paused: !conn.pauses.is_empty(),
                 is_draining: !conn.state.is_active(),
+                is_datagram: conn.transport.is_datagram(),
             };
             match conn.deadlines.check(&conn.options, observed) {
                 Ok(next) => {
-                    let timer = |next| self.add_timer(next, TimerAction::Deadlines(token));
+                    let timer = |next| self.add_timer(next, TimerAction::Deadlines(id));
                     conn.deadline_timer = next.map(timer);
                 }
                 Err(reason) => self.close_now(conn, reason),
@@ -181,53 +218,54 @@ impl Core {
         });
     }
 
-    pub(crate) fn shutdown_write(&self, token: Token) {
-        self.with_conn(token, |conn| match &mut conn.state {
+    pub(crate) fn shutdown_write(&self, id: ConnId) {
+        self.with_conn(id, |conn| match &mut conn.state {
             State::Connecting { finish_write } => *finish_write = true,
             State::Open { write: write @ WriteState::Open, .. } => {
                 *write = WriteState::Finishing;
                 if conn.out.is_empty() {
-                    finish_write(conn, &self.driver.borrow());
+                    self.finish_write(conn, &self.driver.borrow());
                 }
             }
             _ => {}
         });
     }
 
-    pub(crate) fn begin_close(&self, token: Token, reason: CloseReason) {
-        self.with_conn(token, |conn| match conn.state {
+    pub(crate) fn begin_close(&self, id: ConnId, reason: CloseReason) {
+        self.with_conn(id, |conn| match conn.state {
             State::Connecting { .. } => self.close_now(conn, reason),
-            State::Open { read, .. } if conn.out.is_empty() => {
+            State::Open { read, .. } if self.queued_on(conn) == 0 && conn.transport.finish(self) => {
                 self.enter_closed(conn, reason, read == ReadState::Open);
             }
             State::Open { read, .. } => {
                 let read_ended = read != ReadState::Open;
                 self.stop_receiving(conn);
-                let timer = self.add_timer(conn.options.close_timeout, TimerAction::CloseTimeout(token));
+                let timer = self.add_timer(conn.options.close_timeout, TimerAction::CloseTimeout(id));
                 conn.last_active = self.now_ms();
                 conn.state = State::Draining { reason, timer, read_ended };
+                self.follow_socket(conn);
             }
             State::Draining { .. } | State::Closed { .. } => {}
         });
     }
 
     /// The peer of a draining connection has had its time; it gets more as long as it takes bytes.
-    pub(crate) fn close_timed_out(&self, token: Token) {
-        self.with_conn(token, |conn| {
+    pub(crate) fn close_timed_out(&self, id: ConnId) {
+        self.with_conn(id, |conn| {
             let State::Draining { timer, .. } = &mut conn.state else { return };
             let timeout = conn.options.close_timeout;
             let idle = Duration::from_millis(self.now_ms() - conn.last_active);
             if idle < timeout {
-                *timer = self.add_timer(timeout - idle, TimerAction::CloseTimeout(token));
+                *timer = self.add_timer(timeout - idle, TimerAction::CloseTimeout(id));
                 return;
             }
-            let reason = CloseReason::CloseTimeout { unsent: conn.out.len(), timeout };
+            let reason = CloseReason::CloseTimeout { unsent: self.queued_on(conn), timeout };
             self.enter_closed(conn, reason, false);
         });
     }
 
-    pub(crate) fn abort(&self, token: Token, reason: CloseReason) {
-        self.with_conn(token, |conn| self.close_now(conn, reason));
+    pub(crate) fn abort(&self, id: ConnId, reason: CloseReason) {
+        self.with_conn(id, |conn| self.close_now(conn, reason));
     }
 
     /// Ends a connection without waiting for its queue. The first reason given stands, unless it was that of a close
@@ -239,8 +277,11 @@ impl Core {
         }
     }
 
-    /// All that a draining connection had to send is sent.
+    /// All that a draining connection had to send is handed over.
     pub(crate) fn finish_draining(&self, conn: &mut Conn) {
+        if !conn.transport.finish(self) {
+            return;
+        }
         if let State::Draining { reason, read_ended, .. } = &mut conn.state {
             let (reason, lingers) = (std::mem::replace(reason, CloseReason::Local), !*read_ended);
             self.enter_closed(conn, reason, lingers);
@@ -252,27 +293,26 @@ impl Core {
             self.cancel_timer(timer);
         }
         conn.state = State::Closed { reason, lingers };
-        self.quota.stop_for(conn.token);
-        self.closed.borrow_mut().push(conn.token);
+        self.quota.stop_for(conn.id);
+        self.closed.borrow_mut().push(conn.id);
     }
 
     /// Takes the connections that are closed out of their table. No handler is running now, so each can be told.
     pub(crate) fn reap_closed(self: &Rc<Self>) {
-        while let Some(token) = { self.closed.borrow_mut().pop() } {
-            let Some(mut conn) = self.conns.borrow_mut().remove(token) else { continue };
+        while let Some(id) = { self.closed.borrow_mut().pop() } {
+            let Some(mut conn) = self.conns.borrow_mut().remove(id) else { continue };
+            let unsent = self.queued_on(&conn);
             let State::Closed { reason, lingers } = conn.state else { continue };
-            if !(lingers && self.begin_linger(token)) {
-                drop(self.driver.borrow_mut().close(token));
-            }
+            conn.transport.release(self, id, lingers);
             for key in [conn.deadline_timer, conn.protocol_timer].into_iter().flatten() {
                 self.cancel_timer(key);
             }
             Counters::add(&self.counters.closed, 1);
-            self.ending.set(Some((token, conn.out.len())));
+            self.ending.set(Some((id, unsent)));
             conn.out.clear(&mut self.pool.borrow_mut());
             conn.waiters.take_into(&mut self.woken.borrow_mut());
             if let Some(mut protocol) = conn.protocol.take() {
-                let connection = Connection { core: self.clone(), token, carried: None };
+                let connection = Connection { core: self.clone(), id };
                 self.guard(|| {
                     protocol.on_closed(&connection, &reason);
                     drop(protocol);
@@ -282,18 +322,15 @@ impl Core {
     }
 
     /// Bytes that the connection did not send, while its end is told.
-    pub(crate) fn unsent_at_end(&self, token: Token) -> usize {
-        self.ending.get().filter(|(ending, _)| *ending == token).map_or(0, |(_, unsent)| unsent)
+    pub(crate) fn unsent_at_end(&self, id: ConnId) -> usize {
+        self.ending.get().filter(|(ending, _)| *ending == id).map_or(0, |(_, unsent)| unsent)
     }
-}
 
-/// Tells the peer that nothing more follows.
-pub(super) fn finish_write(conn: &mut Conn, driver: &Driver) {
-    if let State::Open { write: write @ WriteState::Finishing, .. } = &mut conn.state {
-        *write = WriteState::Finished;
-        if let Some(socket) = driver.socket(conn.token) {
-            // It fails only if the connection is gone, which the receiving side reports.
-            let _ = socket.shutdown(std::net::Shutdown::Write);
+    /// Tells the peer that nothing more follows.
+    pub(super) fn finish_write(&self, conn: &mut Conn, driver: &Driver) {
+        if let State::Open { write: write @ WriteState::Finishing, .. } = &mut conn.state {
+            *write = WriteState::Finished;
+            conn.transport.finish_write(self, driver);
         }
     }
 }

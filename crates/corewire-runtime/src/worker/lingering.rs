@@ -28,8 +28,15 @@ const SHUTDOWN_SEND_MAX: Duration = Duration::from_secs(10);
 const LINGERING_MAX: usize = 1024;
 
 impl Core {
+    /// The connection of a socket is over.
+    pub(crate) fn release_socket(&self, token: Token, lingers: bool) {
+        if !(lingers && self.begin_linger(token)) {
+            drop(self.driver.borrow_mut().close(token));
+        }
+    }
+
     /// Keeps the socket until the peer is through; `false` if it is to be closed at once.
-    pub(crate) fn begin_linger(&self, token: Token) -> bool {
+    fn begin_linger(&self, token: Token) -> bool {
         let mut lingering = self.lingering.borrow_mut();
         if lingering.len() >= LINGERING_MAX {
             return false;
@@ -52,26 +59,24 @@ impl Core {
 
     /// The worker ends: what was accepted for sending leaves first, as long as the peers take it.
     pub(crate) fn finish_sending(&self) {
-        let tokens = self.conns.borrow().tokens();
-        for token in tokens {
-            if self.with_conn(token, |conn| !conn.out.is_empty() && !conn.state.is_connecting()) == Some(true)
-            {
-                self.begin_close(token, CloseReason::Shutdown);
-            }
-        }
+        let has_unsent =
+            |conn: &&Conn| conn.transport.is_socket() && !conn.out.is_empty() && !conn.state.is_connecting();
+        let unsent: Vec<_> = self.conns.borrow().iter().filter(has_unsent).map(|conn| conn.id).collect();
+        unsent.into_iter().for_each(|id| self.begin_close(id, CloseReason::Shutdown));
+        let is_awaited = |conn: &Conn| conn.transport.is_socket() && conn.is_draining();
         let mut now = corewire_driver::clock::now();
         let (limit, mut until) = (now + SHUTDOWN_SEND_MAX, now + SHUTDOWN_STALL_MAX);
         let mut sent = self.counters.sent_bytes.get();
-        while self.conns.borrow().iter().any(Conn::is_draining) && now < until.min(limit) {
+        while self.conns.borrow().iter().any(is_awaited) && now < until.min(limit) {
             if self.driver.borrow_mut().turn(Some(Duration::from_millis(5))).is_err() {
                 return;
             }
             while let Some(event) = { self.driver.borrow_mut().next_event() } {
                 match event {
-                    Event::Writable { token } => self.writable(token),
+                    Event::Writable { token } => self.socket_writable(token),
                     Event::Failed { token, error } => self.failed(token, error),
                     Event::ReadClosed { token } => {
-                        self.with_conn(token, |conn| conn.state.note_read_ended());
+                        self.with_conn_of(token, |conn| conn.state.note_read_ended());
                     }
                     _ => {}
                 }

@@ -89,7 +89,7 @@ impl Core {
             .iter()
             .filter(|conn| !conn.state.is_closed())
             .map(|conn| Holder {
-                key: conn.token,
+                key: conn.id,
                 held: conn.held(),
                 is_paused: conn.pauses.contains(PauseSet::MEMORY),
             })
@@ -103,18 +103,18 @@ impl Core {
             self.warn_of_memory(pause.len(), close.len());
         }
         let driver = &mut *self.driver.borrow_mut();
-        for token in resume {
-            if let Some(conn) = conns.get_mut(token) {
+        for id in resume {
+            if let Some(conn) = conns.get_mut(id) {
                 self.resume_conn(conn, PauseSet::MEMORY, driver);
             }
         }
-        for token in pause {
-            if let Some(conn) = conns.get_mut(token) {
+        for id in pause {
+            if let Some(conn) = conns.get_mut(id) {
                 self.pause_conn(conn, PauseSet::MEMORY, driver);
             }
         }
-        for token in close {
-            if let Some(conn) = conns.get_mut(token) {
+        for id in close {
+            if let Some(conn) = conns.get_mut(id) {
                 let reason = CloseReason::MemoryLimit { held: conn.held(), limit: self.memory.limit() };
                 self.close_now(conn, reason);
             }

@@ -27,14 +27,14 @@ use slab::Slab;
 
 use self::quota::Quota;
 use crate::blocking::BlockingPool;
-use crate::conn::{BufferPool, Conn, ConnTable};
+use crate::conn::{BufferPool, Conn, ConnId, ConnTable};
 use crate::error::SpawnError;
 use crate::mailbox::Mailbox;
 use crate::memory::{Account, Budget, SharedBudget};
 use crate::stats::{Counters, PublishedCounters};
 use crate::task::{TaskEntry, TaskKey};
 use crate::timer_wheel::{TimerKey, TimerWheel};
-use crate::udp::{Carried, CarriedTimer, UdpPart};
+use crate::udp::UdpPart;
 
 /// Names a worker of this process, whichever runtime it belongs to; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,21 +89,19 @@ pub(crate) struct WorkerShared {
 pub(crate) enum TimerAction {
     Wake(Waker),
     /// Look whether the peer has had its time.
-    Deadlines(Token),
+    Deadlines(ConnId),
     /// The peer does not take the last bytes of a closing connection.
-    CloseTimeout(Token),
+    CloseTimeout(ConnId),
+    /// [`Protocol::on_timer`](crate::Protocol::on_timer).
+    Protocol(ConnId),
     /// The peer of a closed connection has had its time to finish.
     Linger(Token),
-    /// [`Protocol::on_timer`](crate::Protocol::on_timer).
-    Protocol(Token),
     /// Memory is short: look again whether it is.
     WatchMemory,
     /// A listener that failed to accept tries again.
     ResumeAccept(Token),
     /// [`UdpProtocol::on_timer`](crate::udp::UdpProtocol::on_timer).
     Udp(Token),
-    /// Of a connection without a socket of its own.
-    Carried(std::rc::Weak<Carried>, CarriedTimer),
 }
 
 /// A worker's state. Everything is behind a cell of its own, and no cell is held while user code runs.
@@ -117,27 +115,27 @@ pub(crate) struct Core {
     pub(crate) memory: Rc<Budget>,
     pub(crate) memory_watch: memory::MemoryWatch,
     listeners: accepting::Listeners,
-    pub(crate) dirty: RefCell<Vec<Token>>,
+    pub(crate) dirty: RefCell<Vec<ConnId>>,
     /// What wants to be called before the next flush.
     before_flush: RefCell<Vec<fn()>>,
     /// Of the connection that is being called.
     pub(crate) quota: Quota,
     /// Connections that wait for their turn.
-    pub(crate) turns: RefCell<VecDeque<Token>>,
+    pub(crate) turns: RefCell<VecDeque<ConnId>>,
     /// Connections whose input began to wait in this tick.
-    unsettled: RefCell<Vec<Token>>,
+    unsettled: RefCell<Vec<ConnId>>,
     /// The connection that is being called has handed back what it did not decode.
     has_deferred: Cell<bool>,
     /// What it is called with lies in no receive buffer.
     serves_owned: Cell<bool>,
     /// Connections that are over and were not told yet.
-    pub(crate) closed: RefCell<Vec<Token>>,
+    pub(crate) closed: RefCell<Vec<ConnId>>,
     /// The connection whose end is told now, and the bytes that it did not send.
-    ending: Cell<Option<(Token, usize)>>,
+    ending: Cell<Option<(ConnId, usize)>>,
     /// Wakers of those who have waited, to be woken when nothing is borrowed.
     pub(crate) woken: RefCell<Vec<Waker>>,
     /// Connections whose queue has fallen to its low-water mark.
-    pub(crate) drained: RefCell<Vec<Token>>,
+    pub(crate) drained: RefCell<Vec<ConnId>>,
     pub(crate) lingering: RefCell<HashMap<Token, TimerKey>>,
     pub(crate) timers: RefCell<TimerWheel<TimerAction>>,
     pub(crate) ready: RefCell<VecDeque<Runnable<TaskKey>>>,
@@ -260,13 +258,29 @@ impl Core {
     }
 
     /// The account of a connection; one of its own for what is no longer, or not, in the table.
-    pub(crate) fn account(&self, token: Token) -> Rc<Account> {
+    pub(crate) fn account(&self, id: ConnId) -> Rc<Account> {
         let new = || Account::new(self.memory.clone());
-        self.with_conn(token, |conn| conn.account.get_or_insert_with(new).clone()).unwrap_or_else(new)
+        self.with_conn(id, |conn| conn.account.get_or_insert_with(new).clone()).unwrap_or_else(new)
     }
 
-    pub(crate) fn with_conn<R>(&self, token: Token, look: impl FnOnce(&mut Conn) -> R) -> Option<R> {
-        self.conns.borrow_mut().get_mut(token).map(look)
+    pub(crate) fn with_conn<R>(&self, id: ConnId, look: impl FnOnce(&mut Conn) -> R) -> Option<R> {
+        self.conns.borrow_mut().get_mut(id).map(look)
+    }
+
+    /// As [`with_conn`](Self::with_conn), for the connection that has this socket for its own.
+    pub(crate) fn with_conn_of<R>(&self, socket: Token, look: impl FnOnce(&mut Conn) -> R) -> Option<R> {
+        self.conns.borrow_mut().of_socket(socket).map(look)
+    }
+
+    /// The connection has neither ended nor been told to.
+    #[inline]
+    pub(crate) fn is_active(&self, id: ConnId) -> bool {
+        self.with_conn(id, |conn| conn.state.is_active()).unwrap_or(false)
+    }
+
+    /// The socket that carries a connection.
+    pub(crate) fn socket_of(&self, id: ConnId) -> Option<Token> {
+        self.with_conn(id, |conn| conn.transport.socket())
     }
 
     /// For code of this crate, which leaves the driver alone meanwhile.

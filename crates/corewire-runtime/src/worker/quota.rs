@@ -5,7 +5,9 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use corewire_driver::{Token, clock};
+use corewire_driver::clock;
+
+use crate::conn::ConnId;
 
 /// How long each kind of work (events, accepted connections, tasks, timers, deferred input) may go on in one tick.
 pub(crate) const PHASE_BUDGET: Duration = Duration::from_micros(250);
@@ -17,9 +19,6 @@ pub(crate) const ARRIVAL_UNITS: u32 = 128;
 /// Units of one turn of a connection that wants more than that.
 pub(crate) const TURN_UNITS: u32 = 512;
 
-/// Bytes of one turn, for protocols that do not count frames.
-pub(crate) const TURN_BYTES: usize = 256 * 1024;
-
 /// Time of one turn, after its first piece.
 const TURN_TIME: Duration = Duration::from_micros(50);
 
@@ -29,7 +28,7 @@ const BYTES_PER_UNIT: usize = 512;
 /// What the connection that is being called may do before others have their turn. A frame is one unit, a large one more.
 pub(crate) struct Quota {
     /// Whose turn it is.
-    token: Cell<Option<Token>>,
+    id: Cell<Option<ConnId>>,
     /// Units until the clock is read.
     piece: Cell<u32>,
     /// Units behind those.
@@ -43,20 +42,28 @@ impl Quota {
     const PIECE: u32 = 32;
 
     pub(crate) const fn new() -> Self {
-        Self { token: Cell::new(None), piece: Cell::new(0), left: Cell::new(0), until: Cell::new(None) }
+        Self { id: Cell::new(None), piece: Cell::new(0), left: Cell::new(0), until: Cell::new(None) }
     }
 
     #[inline]
-    pub(crate) fn begin(&self, token: Token, units: u32) {
-        self.token.set(Some(token));
+    pub(crate) fn begin(&self, id: ConnId, units: u32) {
+        self.id.set(Some(id));
         self.piece.set(Self::PIECE);
         self.left.set(units - Self::PIECE);
         self.until.set(None);
     }
 
+    /// For datagrams: one that has begun is decoded whole, whose length bounds it.
+    #[inline]
+    pub(crate) fn begin_whole(&self, id: ConnId) {
+        self.id.set(Some(id));
+        self.piece.set(u32::MAX);
+        self.left.set(0);
+    }
+
     #[inline]
     pub(crate) fn end(&self) {
-        self.token.set(None);
+        self.id.set(None);
     }
 
     /// Counts a frame; whether there may be another.
@@ -92,8 +99,8 @@ impl Quota {
 
     /// The turn is over for this connection.
     #[inline]
-    pub(crate) fn stop_for(&self, token: Token) {
-        if self.token.get() == Some(token) {
+    pub(crate) fn stop_for(&self, id: ConnId) {
+        if self.id.get() == Some(id) {
             self.stop();
         }
     }

@@ -11,9 +11,10 @@ use bytes::Bytes;
 use corewire_driver::{Driver, Token};
 
 use super::Core;
-use super::quota::{ARRIVAL_UNITS, Meter, TURN_BYTES, TURN_UNITS};
-use crate::conn::{Conn, PauseSet};
+use super::quota::{ARRIVAL_UNITS, Meter, TURN_UNITS};
+use crate::conn::{Conn, ConnId, PauseSet};
 use crate::memory::{Account, Charge, MemoryKind};
+use crate::protocol::Protocol;
 use crate::stats::Counters;
 
 /// Aborted tasks whose futures wait for the end of a step of the tick; more are dropped after the turn they came in.
@@ -23,41 +24,114 @@ const ABORTED_MAX: usize = 32;
 const GREEDY_RECEIVE_MAX: usize = 64 * 1024;
 
 impl Core {
+    /// Bytes arrived on a socket.
     #[inline]
-    pub(crate) fn received(self: &Rc<Self>, token: Token, data: Bytes) {
+    pub(crate) fn received(self: &Rc<Self>, socket: Token, data: Bytes) {
         Counters::add(&self.counters.receives, 1);
         Counters::add(&self.counters.received_bytes, data.len() as u64);
-        let arrived = self.with_conn(token, |conn| {
-            if !conn.state.is_active() {
-                return None;
-            }
-            conn.last_active = self.now_ms();
-            conn.deadlines.received += data.len();
+        let arrived = {
+            let mut conns = self.conns.borrow_mut();
+            let Some(conn) = conns.of_socket(socket).filter(|conn| conn.state.is_active()) else { return };
+            self.note_received(conn, data.len());
             if conn.greedy || !conn.pauses.is_empty() || conn.has_input() {
-                self.queue_input(conn, |input| input.push_back(data));
-                return None;
+                return self.queue_input(conn, |input| input.push_back(data));
             }
-            Some((conn.protocol.take()?, data))
-        });
-        if let Some(Some((protocol, data))) = arrived {
-            self.quota.begin(token, ARRIVAL_UNITS);
-            self.call_taken(token, protocol, |protocol, connection| protocol.on_received(connection, data));
-            self.quota.end();
-            if self.has_deferred.replace(false) {
-                self.flush_token(token);
-            }
-            self.reap_aborted_if_many();
+            conn.protocol.take().map(|protocol| (conn.id, protocol))
+        };
+        if let Some((id, protocol)) = arrived {
+            self.serve_arrival(id, protocol, data);
         }
     }
 
-    /// Keeps what a protocol was given and did not decode; it is called with it again before anything newer.
-    pub(crate) fn defer(&self, token: Token, rest: Bytes) {
-        self.with_conn(token, |conn| {
+    /// A transport that is read from has something to read, or its peer has finished.
+    pub(crate) fn readable(self: &Rc<Self>, id: ConnId) {
+        let arrived = self.with_conn(id, |conn| {
+            if !conn.state.is_active() {
+                discard(self, conn);
+                return None;
+            }
+            if conn.greedy && conn.transport.is_readable() {
+                self.list_turn(conn);
+            }
+            if conn.greedy || !conn.pauses.is_empty() || conn.has_input() {
+                return None;
+            }
+            let piece = conn.transport.read(self)?;
+            self.note_received(conn, piece.len());
+            Some((conn.protocol.take()?, piece))
+        });
+        if let Some(Some((protocol, piece))) = arrived {
+            self.serve_arrival(id, protocol, piece);
+        }
+        let read_ended = self.with_conn(id, |conn| {
+            if conn.state.is_active() && conn.transport.is_readable() {
+                self.list_turn(conn);
+            }
+            take_read_end(conn)
+        });
+        self.tell_read_end(id, read_ended);
+    }
+
+    /// Calls a protocol with what has just arrived.
+    fn serve_arrival(self: &Rc<Self>, id: ConnId, protocol: Box<dyn Protocol>, data: Bytes) {
+        self.quota.begin(id, ARRIVAL_UNITS);
+        self.call_taken(id, protocol, |protocol, connection| protocol.on_received(connection, data));
+        self.quota.end();
+        if self.has_deferred.replace(false) {
+            self.flush_one(id);
+        }
+        self.reap_aborted_if_many();
+    }
+
+    /// Datagrams of one size arrived, the last perhaps shorter, one behind the other. They are dropped and counted while
+    /// the connection is paused: nothing else holds their sender back.
+    #[inline]
+    pub(crate) fn received_run(self: &Rc<Self>, id: ConnId, run: &Bytes, segment_size: usize) {
+        let protocol = self.with_conn(id, |conn| {
+            if !conn.state.is_active() {
+                return None;
+            }
+            self.note_received(conn, run.len());
+            if conn.pauses.is_empty() { conn.protocol.take() } else { None }
+        });
+        let Some(Some(protocol)) = protocol else {
+            let count = run.len().div_ceil(segment_size.max(1));
+            return Counters::add(&self.counters.datagrams_dropped, count as u64);
+        };
+        self.quota.begin_whole(id);
+        self.call_taken(id, protocol, |protocol, connection| {
+            protocol.on_datagrams(connection, run, segment_size);
+        });
+        self.quota.end();
+    }
+
+    /// Something arrived that holds no bytes: the peer lives.
+    pub(crate) fn touch(&self, id: ConnId) {
+        self.with_conn(id, |conn| {
+            if conn.state.is_active() {
+                self.note_received(conn, 0);
+            }
+        });
+    }
+
+    #[inline]
+    fn note_received(&self, conn: &mut Conn, bytes: usize) {
+        conn.last_active = self.now_ms();
+        conn.deadlines.received += bytes;
+    }
+
+    /// Keeps what a protocol was given and did not decode; it is called with it again before anything newer. What is left
+    /// of a datagram is dropped and counted: the next one stands for itself.
+    pub(crate) fn defer(&self, id: ConnId, rest: Bytes) {
+        self.with_conn(id, |conn| {
+            if conn.transport.is_datagram() {
+                return Counters::add(&self.counters.datagrams_dropped, 1);
+            }
             if !conn.state.is_active() {
                 return;
             }
             if conn.pauses.is_empty() && !std::mem::replace(&mut conn.greedy, true) {
-                self.driver.borrow_mut().set_receive_max(token, GREEDY_RECEIVE_MAX);
+                conn.transport.set_receive_max(&mut self.driver.borrow_mut(), GREEDY_RECEIVE_MAX);
             }
             let owned = self.serves_owned.get();
             self.queue_input(conn, |input| input.push_front(rest, owned));
@@ -70,17 +144,17 @@ impl Core {
         let input = conn.input.get_or_insert_default();
         push(input);
         if !std::mem::replace(&mut input.listed, true) {
-            self.unsettled.borrow_mut().push(conn.token);
+            self.unsettled.borrow_mut().push(conn.id);
         }
         self.list_turn(conn);
-        conn.sync_receiving(&mut self.driver.borrow_mut());
+        self.sync_receiving(conn, &mut self.driver.borrow_mut());
     }
 
     /// Has a connection with input wait for its turn, if nothing else holds it.
     fn list_turn(&self, conn: &mut Conn) {
         if conn.pauses.is_empty() {
             conn.pauses = PauseSet::QUOTA;
-            self.turns.borrow_mut().push_back(conn.token);
+            self.turns.borrow_mut().push_back(conn.id);
         }
     }
 
@@ -95,11 +169,11 @@ impl Core {
                 let mut turns = self.turns.borrow_mut();
                 (turns.pop_front(), turns.is_empty())
             };
-            let Some(token) = next else { return };
-            self.serve_turn(token);
+            let Some(id) = next else { return };
+            self.serve_turn(id);
             if self.has_deferred.replace(false) && !is_alone {
                 // Its replies do not wait for what others have to do.
-                self.flush_token(token);
+                self.flush_one(id);
             }
             if meter.look() {
                 return;
@@ -107,57 +181,62 @@ impl Core {
         }
     }
 
-    fn serve_turn(self: &Rc<Self>, token: Token) {
-        let is_due = self.with_conn(token, |conn| {
+    fn serve_turn(self: &Rc<Self>, id: ConnId) {
+        let due = self.with_conn(id, |conn| {
             conn.pauses = conn.pauses.without(PauseSet::QUOTA);
             conn.last_active = self.now_ms();
-            conn.pauses.is_empty() && conn.state.is_active()
+            (conn.pauses.is_empty() && conn.state.is_active()).then(|| conn.transport.turn_bytes())
         });
-        if is_due != Some(true) {
-            return;
-        }
-        self.quota.begin(token, TURN_UNITS);
+        let Some(Some(bytes_max)) = due else { return };
+        self.quota.begin(id, TURN_UNITS);
         self.has_deferred.set(false);
         let mut bytes = 0;
-        while bytes < TURN_BYTES && !self.quota.is_used() && !self.has_deferred.get() {
-            let Some(Some((data, protocol))) = self.with_conn(token, |conn| {
+        while bytes < bytes_max && !self.quota.is_used() && !self.has_deferred.get() {
+            let Some(Some((data, protocol))) = self.with_conn(id, |conn| {
                 if !(conn.state.is_active() && conn.pauses.is_empty()) {
                     return None;
                 }
-                let (data, owned) = conn.input.as_mut()?.pop()?;
+                let (data, owned) = match conn.input.as_mut().and_then(|input| input.pop()) {
+                    Some(waiting) => waiting,
+                    None => (conn.transport.read(self)?, false),
+                };
                 self.serves_owned.set(owned);
                 Some((data, conn.protocol.take()?))
             }) else {
                 break;
             };
             bytes += data.len();
-            self.call_taken(token, protocol, |protocol, connection| protocol.on_received(connection, data));
+            self.call_taken(id, protocol, |protocol, connection| protocol.on_received(connection, data));
         }
         self.serves_owned.set(false);
         self.quota.end();
         self.reap_aborted_if_many();
-        self.end_turn(token);
+        self.end_turn(id);
     }
 
-    fn end_turn(self: &Rc<Self>, token: Token) {
+    fn end_turn(self: &Rc<Self>, id: ConnId) {
         let was_modest = TURN_UNITS - self.quota.units_left() < ARRIVAL_UNITS;
-        let read_ended = self.with_conn(token, |conn| {
+        let read_ended = self.with_conn(id, |conn| {
             if !conn.state.is_active() {
                 return false;
             }
-            if conn.has_input() {
+            if conn.has_input() || conn.transport.is_readable() {
                 self.list_turn(conn);
                 return false;
             }
             let driver = &mut *self.driver.borrow_mut();
             if was_modest && std::mem::take(&mut conn.greedy) {
-                driver.set_receive_max(token, usize::MAX);
+                conn.transport.set_receive_max(driver, usize::MAX);
             }
-            conn.sync_receiving(driver);
-            conn.pauses.is_empty() && conn.state.take_read_end()
+            self.sync_receiving(conn, driver);
+            conn.pauses.is_empty() && take_read_end(conn)
         });
-        if read_ended == Some(true) {
-            self.call(token, |protocol, connection| protocol.on_read_closed(connection));
+        self.tell_read_end(id, read_ended);
+    }
+
+    fn tell_read_end(self: &Rc<Self>, id: ConnId, is_due: Option<bool>) {
+        if is_due == Some(true) {
+            self.call(id, |protocol, connection| protocol.on_read_closed(connection));
         }
     }
 
@@ -174,8 +253,8 @@ impl Core {
             return;
         }
         let mut unsettled = self.unsettled.take();
-        for token in unsettled.drain(..) {
-            self.with_conn(token, |conn| {
+        for id in unsettled.drain(..) {
+            self.with_conn(id, |conn| {
                 let Some(input) = conn.input.as_mut() else { return };
                 input.listed = false;
                 if !input.is_empty() {
@@ -190,32 +269,33 @@ impl Core {
         self.unsettled.replace(unsettled);
     }
 
-    pub(crate) fn read_closed(self: &Rc<Self>, token: Token) {
-        let told = self.with_conn(token, |conn| {
+    /// The peer of a socket has finished sending.
+    pub(crate) fn read_closed(self: &Rc<Self>, socket: Token) {
+        let told = self.with_conn_of(socket, |conn| {
             conn.state.note_read_ended();
-            // Behind what is deferred.
-            !conn.has_input() && conn.state.take_read_end()
+            (conn.id, take_read_end(conn))
         });
         match told {
-            Some(true) => self.call(token, |protocol, connection| protocol.on_read_closed(connection)),
-            Some(false) => {}
-            None => self.end_linger(token),
+            Some((id, is_due)) => self.tell_read_end(id, Some(is_due)),
+            None => self.end_linger(socket),
         }
     }
 
-    pub(crate) fn pause(&self, token: Token, why: PauseSet) {
-        self.with_conn(token, |conn| self.pause_conn(conn, why, &mut self.driver.borrow_mut()));
+    pub(crate) fn pause(&self, id: ConnId, why: PauseSet) {
+        self.with_conn(id, |conn| self.pause_conn(conn, why, &mut self.driver.borrow_mut()));
     }
 
     pub(super) fn pause_conn(&self, conn: &mut Conn, why: PauseSet, driver: &mut Driver) {
         conn.pauses = conn.pauses.with(why);
-        // What it has not decoded yet stays so.
-        self.quota.stop_for(conn.token);
-        conn.sync_receiving(driver);
+        if !conn.transport.is_datagram() {
+            // What it has not decoded yet stays so.
+            self.quota.stop_for(conn.id);
+        }
+        self.sync_receiving(conn, driver);
     }
 
-    pub(crate) fn resume(&self, token: Token, why: PauseSet) {
-        self.with_conn(token, |conn| self.resume_conn(conn, why, &mut self.driver.borrow_mut()));
+    pub(crate) fn resume(&self, id: ConnId, why: PauseSet) {
+        self.with_conn(id, |conn| self.resume_conn(conn, why, &mut self.driver.borrow_mut()));
     }
 
     pub(super) fn resume_conn(&self, conn: &mut Conn, why: PauseSet, driver: &mut Driver) {
@@ -223,36 +303,47 @@ impl Core {
         if conn.has_input() {
             self.list_turn(conn);
         }
-        conn.sync_receiving(driver);
+        self.sync_receiving(conn, driver);
     }
 
     /// Bytes that have arrived and wait to be decoded.
-    pub(crate) fn deferred(&self, token: Token) -> usize {
-        self.with_conn(token, |conn| conn.input.as_ref().map_or(0, |input| input.len())).unwrap_or(0)
+    pub(crate) fn deferred(&self, id: ConnId) -> usize {
+        self.with_conn(id, |conn| conn.input.as_ref().map_or(0, |input| input.len())).unwrap_or(0)
     }
 
     /// It closes: what the peer still sends is not received, and what is deferred is dropped.
     pub(super) fn stop_receiving(&self, conn: &mut Conn) {
-        self.quota.stop_for(conn.token);
+        self.quota.stop_for(conn.id);
         if let Some(input) = &mut conn.input {
             input.clear();
         }
         if std::mem::take(&mut conn.receiving) {
-            self.driver.borrow_mut().pause_receive(conn.token);
+            conn.transport.set_receiving(&mut self.driver.borrow_mut(), false);
+        }
+        discard(self, conn);
+    }
+
+    /// Has the transport receive if nothing holds the connection.
+    fn sync_receiving(&self, conn: &mut Conn, driver: &mut Driver) {
+        let receives = conn.pauses.is_empty() && !conn.has_input();
+        if conn.state.is_active() && receives != std::mem::replace(&mut conn.receiving, receives) {
+            conn.transport.set_receiving(driver, receives);
+            if receives && conn.transport.is_readable() {
+                self.list_turn(conn);
+            }
         }
     }
 }
 
-impl Conn {
-    /// Has the driver receive if nothing holds the connection.
-    fn sync_receiving(&mut self, driver: &mut Driver) {
-        let receives = self.pauses.is_empty() && !self.has_input();
-        if self.state.is_active() && receives != std::mem::replace(&mut self.receiving, receives) {
-            if receives {
-                driver.resume_receive(self.token);
-            } else {
-                driver.pause_receive(self.token);
-            }
-        }
+/// Reads what nobody takes: the end of the peer comes behind it.
+fn discard(core: &Core, conn: &Conn) {
+    while conn.transport.read(core).is_some() {}
+}
+
+/// All that the peer sent was handed over: true once, when the protocol is to be told. What is deferred goes before.
+fn take_read_end(conn: &mut Conn) -> bool {
+    if conn.transport.is_at_end() {
+        conn.state.note_read_ended();
     }
+    !conn.has_input() && conn.state.take_read_end()
 }

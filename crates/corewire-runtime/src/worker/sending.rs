@@ -7,27 +7,24 @@ use bytes::Bytes;
 use corewire_driver::{Driver, Token};
 
 use super::Core;
-use super::connections::finish_write;
 use crate::conn::{
-    Backlog, BufferPool, CloseReason, Conn, Flush, PauseSet, SEGMENT_BYTES, SLICES_MAX, State, Waiter,
-    WaitsFor,
+    Backlog, BufferPool, CloseReason, Conn, ConnId, Flush, PauseSet, SEGMENT_BYTES, SLICES_MAX, State,
+    Waiter, WaitsFor,
 };
 use crate::error::SendError;
 use crate::stats::Counters;
+use crate::transport::Transport;
+use crate::transport::udp::send_error;
 
-/// A message of at least this size goes to the kernel straight from the caller's memory if nothing stands in its
+/// A message of at least this size is handed over straight from the caller's memory if nothing stands in its
 /// way: copying it to a queue would cost a tenth of the whole exchange.
 const WRITE_THROUGH_MIN: usize = 16 * 1024;
 
-/// What tasks may send on one connection in one tick before they are made to let others have a turn: enough for the
-/// kernel to be busy with, little enough for the peer to find it in cache.
-const SENT_IN_TICK_MAX: usize = 2 * SEGMENT_BYTES;
-
 impl Core {
     #[inline]
-    pub(crate) fn send(&self, token: Token, parts: [&[u8]; 3]) -> Result<(), SendError> {
+    pub(crate) fn send(&self, id: ConnId, parts: [&[u8]; 3]) -> Result<(), SendError> {
         let mut conns = self.conns.borrow_mut();
-        let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
+        let conn = conns.get_mut(id).ok_or(SendError::Closed)?;
         if append_to_dirty(conn, parts) {
             return Ok(());
         }
@@ -37,8 +34,11 @@ impl Core {
         self.send_on(conn, parts)
     }
 
-    /// Takes the parts into the queue, or hands them to the kernel when they are many.
+    /// Takes the parts into the queue, or hands them over when they are many.
     fn send_on(&self, conn: &mut Conn, parts: [&[u8]; 3]) -> Result<(), SendError> {
+        if conn.transport.is_datagram() {
+            return self.send_datagram(conn, parts);
+        }
         let total = parts[0].len() + parts[1].len() + parts[2].len();
         if total >= WRITE_THROUGH_MIN && !conn.is_stuck() {
             return self.write_through(conn, parts);
@@ -52,13 +52,13 @@ impl Core {
     #[inline]
     pub(crate) fn poll_send(
         &self,
-        token: Token,
+        id: ConnId,
         parts: [&[u8]; 3],
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token).filter(|conn| conn.state.takes_sends()) else {
+        let Some(conn) = conns.get_mut(id).filter(|conn| conn.state.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
         if self.is_quota_used(conn) {
@@ -67,7 +67,7 @@ impl Core {
         if append_to_dirty(conn, parts) {
             return Poll::Ready(Ok(()));
         }
-        if conn.out.len() >= conn.options.high_water {
+        if !self.has_room(conn) {
             return self.wait(conn, waiter, context);
         }
         Poll::Ready(self.send_on(conn, parts))
@@ -75,7 +75,23 @@ impl Core {
 
     #[inline]
     fn is_quota_used(&self, conn: &Conn) -> bool {
-        conn.sent_in_tick >= SENT_IN_TICK_MAX && conn.sent_tick == self.counters.ticks.get()
+        conn.sent_in_tick >= conn.transport.sent_in_tick_max() && conn.sent_tick == self.counters.ticks.get()
+    }
+
+    /// The queue is below its high-water mark. An empty one has room whatever the mark is: nothing would wake the sender.
+    #[inline]
+    fn has_room(&self, conn: &Conn) -> bool {
+        let queued = self.queued_on(conn);
+        queued < conn.options.high_water || queued == 0
+    }
+
+    /// Bytes that wait to be handed over; of a datagram socket, those of all its peers.
+    #[inline]
+    pub(crate) fn queued_on(&self, conn: &Conn) -> usize {
+        match &conn.transport {
+            Transport::UdpPeer(_) => self.udp.queued(conn.transport.socket()),
+            Transport::Socket(_) | Transport::Kcp(_) => conn.out.len(),
+        }
     }
 
     /// Keeps account of what a connection sends in a tick.
@@ -102,15 +118,18 @@ impl Core {
 
     pub(crate) fn send_framed(
         &self,
-        token: Token,
+        id: ConnId,
         head: &[u8],
         payload: Bytes,
         suffix: &[u8],
     ) -> Result<(), SendError> {
         let mut conns = self.conns.borrow_mut();
-        let conn = conns.get_mut(token).ok_or(SendError::Closed)?;
+        let conn = conns.get_mut(id).ok_or(SendError::Closed)?;
         if !conn.state.takes_sends() || conn.out.len() >= conn.options.queue_limit {
             return Err(refuse(conn));
+        }
+        if conn.transport.is_datagram() {
+            return self.send_datagram(conn, [head, &payload, suffix]);
         }
         {
             let pool = &mut *self.pool.borrow_mut();
@@ -120,6 +139,45 @@ impl Core {
         }
         self.queued(conn);
         Ok(())
+    }
+
+    /// Adds a datagram to the queue of the socket, which leaves at the end of the tick.
+    fn send_datagram(&self, conn: &mut Conn, parts: [&[u8]; 3]) -> Result<(), SendError> {
+        let Transport::UdpPeer(peer) = &conn.transport else { return Err(SendError::Closed) };
+        let limit = conn.options.queue_limit;
+        let queued = self.udp_send(peer.socket(), |out| {
+            peer.push(out, parts, limit)?;
+            Ok(out.queued())
+        });
+        let queued = queued.map_err(send_error)?;
+        self.note_sent(conn, parts.iter().map(|part| part.len()).sum());
+        if queued >= conn.options.high_water {
+            conn.backlog = Backlog::Over;
+            self.follow_socket(conn);
+        }
+        Ok(())
+    }
+
+    /// Has a connection be told when the queue of the socket that it shares has fallen.
+    pub(super) fn follow_socket(&self, conn: &mut Conn) {
+        if conn.transport.is_datagram() && conn.flush == Flush::Idle {
+            conn.flush = Flush::Blocked;
+            self.udp.follow(conn.transport.socket(), conn.id);
+        }
+    }
+
+    /// The queue of a datagram socket has fallen.
+    pub(crate) fn socket_flushed(&self, id: ConnId) {
+        self.with_conn(id, |conn| {
+            if conn.state.is_closed() {
+                return;
+            }
+            conn.flush = Flush::Idle;
+            self.flushed(conn, &mut self.driver.borrow_mut());
+            if !conn.waiters.is_empty() || conn.backlog == Backlog::Over || conn.is_draining() {
+                self.follow_socket(conn);
+            }
+        });
     }
 
     /// The queue has grown: whole segments leave now, the rest at the end of the tick.
@@ -139,7 +197,7 @@ impl Core {
     fn mark_dirty(&self, conn: &mut Conn) {
         if conn.flush == Flush::Idle && !conn.state.is_connecting() && !conn.out.is_empty() {
             conn.flush = Flush::Listed;
-            self.dirty.borrow_mut().push(conn.token);
+            self.dirty.borrow_mut().push(conn.id);
         }
     }
 
@@ -161,7 +219,7 @@ impl Core {
             let slices = parts.map(IoSlice::new);
             let slices = if parts[0].is_empty() && parts[2].is_empty() { &slices[1..2] } else { &slices[..] };
             let whole = parts[0].len() + parts[1].len() + parts[2].len();
-            match self.to_kernel(&mut self.driver.borrow_mut(), conn.token, slices) {
+            match conn.transport.write(self, &mut self.driver.borrow_mut(), slices) {
                 Ok(taken) => {
                     self.note_sent(conn, taken);
                     sent = taken;
@@ -219,7 +277,7 @@ impl Core {
     fn flush_once(&self, conn: &mut Conn, driver: &mut Driver, pool: &mut BufferPool, most: usize) -> bool {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (count, total) = conn.out.fill(&mut slices, most);
-        match self.to_kernel(driver, conn.token, &slices[..count]) {
+        match conn.transport.write(self, driver, &slices[..count]) {
             Ok(sent) => {
                 self.note_sent(conn, sent);
                 if sent < total {
@@ -237,8 +295,13 @@ impl Core {
 
     /// Hands slices to the kernel and keeps account.
     #[inline]
-    fn to_kernel(&self, driver: &mut Driver, token: Token, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let sent = driver.send(token, slices)?;
+    pub(crate) fn write_to_socket(
+        &self,
+        driver: &mut Driver,
+        socket: Token,
+        slices: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        let sent = driver.send(socket, slices)?;
         Counters::add(&self.counters.sends, 1);
         Counters::add(&self.counters.sent_bytes, sent as u64);
         Ok(sent)
@@ -246,19 +309,21 @@ impl Core {
 
     /// After a flush: lets waiting senders and a paused receive go on, and ends what waited for an empty queue.
     fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
-        if conn.backlog == Backlog::Over && conn.out.len() <= conn.options.low_water {
+        let queued = self.queued_on(conn);
+        let is_low = queued <= conn.options.low_water;
+        if conn.backlog == Backlog::Over && is_low {
             conn.backlog = Backlog::Drained;
-            self.drained.borrow_mut().push(conn.token);
+            self.drained.borrow_mut().push(conn.id);
             self.resume_conn(conn, PauseSet::BACKLOG, driver);
         }
-        if !conn.waiters.is_empty() && conn.out.len() <= conn.options.low_water {
+        if !conn.waiters.is_empty() && is_low {
             conn.waiters.take_into(&mut self.woken.borrow_mut());
         }
-        if !conn.out.is_empty() {
+        if queued > 0 {
             return;
         }
         match conn.state {
-            State::Open { .. } => finish_write(conn, driver),
+            State::Open { .. } => self.finish_write(conn, driver),
             State::Draining { .. } => self.finish_draining(conn),
             State::Connecting { .. } | State::Closed { .. } => {}
         }
@@ -274,10 +339,10 @@ impl Core {
             let mut conns = self.conns.borrow_mut();
             let mut driver = self.driver.borrow_mut();
             let mut pool = self.pool.borrow_mut();
-            dirty.retain(|&token| {
+            dirty.retain(|&id| {
                 // What an abort or a panic leaves in the queue is dropped with it.
                 let listed = |conn: &&mut Conn| conn.flush == Flush::Listed && !conn.state.is_closed();
-                let Some(conn) = conns.get_mut(token).filter(listed) else { return false };
+                let Some(conn) = conns.get_mut(id).filter(listed) else { return false };
                 if self.is_quota_used(conn) && conn.out.len() < SEGMENT_BYTES && conn.state.takes_sends() {
                     // Its sender goes on in the next tick: the rest leaves with what comes then.
                     return true;
@@ -292,18 +357,24 @@ impl Core {
     }
 
     /// Sends what one connection has queued now: its turn is over, and others have theirs before the end of the tick.
-    pub(super) fn flush_token(&self, token: Token) {
+    pub(super) fn flush_one(&self, id: ConnId) {
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token).filter(|conn| !conn.state.is_closed()) else { return };
+        let Some(conn) = conns.get_mut(id).filter(|conn| !conn.state.is_closed()) else { return };
         if conn.flush == Flush::Listed {
             self.flush_now(conn);
         }
     }
 
-    /// The driver says that the socket takes bytes again.
-    pub(crate) fn writable(&self, token: Token) {
+    /// A socket takes bytes again.
+    pub(crate) fn socket_writable(&self, socket: Token) {
+        let id = self.with_conn_of(socket, |conn| conn.id);
+        id.into_iter().for_each(|id| self.writable(id));
+    }
+
+    /// A transport takes bytes again.
+    pub(crate) fn writable(&self, id: ConnId) {
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token).filter(|conn| !conn.state.is_closed()) else { return };
+        let Some(conn) = conns.get_mut(id).filter(|conn| !conn.state.is_closed()) else { return };
         if conn.flush == Flush::Blocked {
             conn.flush = Flush::Idle;
         }
@@ -313,19 +384,18 @@ impl Core {
     #[inline]
     pub(crate) fn poll_send_ready(
         &self,
-        token: Token,
+        id: ConnId,
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token).filter(|conn| conn.state.takes_sends()) else {
+        let Some(conn) = conns.get_mut(id).filter(|conn| conn.state.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
         if self.is_quota_used(conn) {
             return self.wait_for_next_tick(context);
         }
-        // An empty queue has room whatever the mark is: nothing would wake the sender.
-        if conn.out.len() < conn.options.high_water || conn.out.is_empty() {
+        if self.has_room(conn) {
             return Poll::Ready(Ok(()));
         }
         self.wait(conn, waiter, context)
@@ -333,13 +403,13 @@ impl Core {
 
     pub(crate) fn poll_flushed(
         &self,
-        token: Token,
+        id: ConnId,
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let mut conns = self.conns.borrow_mut();
-        let Some(conn) = conns.get_mut(token) else { return Poll::Ready(Err(SendError::Closed)) };
-        if conn.out.is_empty() {
+        let Some(conn) = conns.get_mut(id) else { return Poll::Ready(Err(SendError::Closed)) };
+        if self.queued_on(conn) == 0 {
             return Poll::Ready(Ok(()));
         }
         self.wait(conn, waiter, context)
@@ -351,7 +421,8 @@ impl Core {
         waiter: &mut Waiter,
         context: &Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        waiter.wait(self.id(), WaitsFor::Connection(conn.token), &mut conn.waiters, context.waker());
+        waiter.wait(self.id(), WaitsFor::Connection(conn.id), &mut conn.waiters, context.waker());
+        self.follow_socket(conn);
         Poll::Pending
     }
 }

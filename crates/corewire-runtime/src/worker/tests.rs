@@ -213,7 +213,7 @@ fn futures_that_are_dropped_while_they_wait_leave_no_waker() {
         }
         // The quota of this tick is used: nobody waits for room before the next.
         yield_now().await;
-        let waiting = || core.with_conn(connection.token, |conn| conn.waiters.len()).expect("a connection");
+        let waiting = || core.with_conn(connection.id, |conn| conn.waiters.len()).expect("a connection");
         for _ in 0..1000 {
             polled_once(connection.send_ready());
             polled_once(connection.flushed());

@@ -70,7 +70,6 @@ impl Core {
         self.flush_udp();
         self.call_drained();
         self.reap_closed();
-        self.reap_udp();
         self.wake_woken();
         if self.aborted.get() > 0 {
             self.reap_aborted();
@@ -83,7 +82,7 @@ impl Core {
     fn others_wait_to_send(&self) -> bool {
         let turns = self.turns.borrow();
         let Some(first) = turns.front() else { return false };
-        turns.len() > 1 || self.dirty.borrow().iter().any(|token| token != first)
+        turns.len() > 1 || self.dirty.borrow().iter().any(|id| id != first)
     }
 
     /// How long the driver may wait: not at all when there is work left.
@@ -127,7 +126,7 @@ impl Core {
                     self.udp_readable(token);
                 }
                 Event::DatagramWritable { token } => self.udp_writable(token),
-                Event::Writable { token } => self.writable(token),
+                Event::Writable { token } => self.socket_writable(token),
                 Event::ReadClosed { token } => self.read_closed(token),
                 Event::Accepted { listener, socket } => self.accepted(listener, socket),
                 Event::AcceptFailed { listener, error } => self.accept_failed(listener, &error),
@@ -197,16 +196,13 @@ impl Core {
         while let Some(action) = { self.timers.borrow_mut().expire(now) } {
             match action {
                 TimerAction::Wake(waker) => self.guard(|| waker.wake()),
-                TimerAction::Deadlines(token) => self.check_deadlines(token),
-                TimerAction::CloseTimeout(token) => self.close_timed_out(token),
-                TimerAction::Linger(token) => self.end_linger(token),
-                TimerAction::Protocol(token) => self.call_timer(token),
-                TimerAction::Udp(token) => self.udp_timer(token),
-                TimerAction::Carried(carried, timer) => {
-                    carried.upgrade().into_iter().for_each(|it| it.fire(timer))
-                }
+                TimerAction::Deadlines(id) => self.check_deadlines(id),
+                TimerAction::CloseTimeout(id) => self.close_timed_out(id),
+                TimerAction::Protocol(id) => self.call_timer(id),
+                TimerAction::Linger(socket) => self.end_linger(socket),
+                TimerAction::Udp(socket) => self.udp_timer(socket),
                 TimerAction::WatchMemory => self.memory_timer_fired(),
-                TimerAction::ResumeAccept(token) => self.driver.borrow_mut().resume_accept(token),
+                TimerAction::ResumeAccept(listener) => self.driver.borrow_mut().resume_accept(listener),
             }
             if meter.is_used(0) {
                 return;
@@ -238,10 +234,8 @@ impl Core {
         while rounds < Self::SHUTDOWN_ROUNDS {
             // Open until no task is left: one that another thread has woken comes here by mail to be dropped.
             self.drain_mailbox(&mut commands);
-            let tokens = self.conns.borrow().tokens();
-            for token in tokens {
-                self.abort(token, CloseReason::Shutdown);
-            }
+            let ids = self.conns.borrow().ids();
+            ids.into_iter().for_each(|id| self.abort(id, CloseReason::Shutdown));
             self.reap_closed();
             self.close_all_udp();
             self.wake_woken();

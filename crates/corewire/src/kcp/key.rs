@@ -142,7 +142,7 @@ fn malformed(place: impl fmt::Display) -> KeyError {
 }
 
 /// Bytes from the system's random source.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+fn random<const N: usize>() -> Result<[u8; N], KeyError> {
     let mut bytes = [0; N];
     corewire_driver::entropy::fill(&mut bytes).map_err(|error| KeyError::Random(error.to_string()))?;
     Ok(bytes)

@@ -30,7 +30,6 @@ mod key;
 pub use corewire_proto::kcp::{Config, CongestionControl, Mode};
 use corewire_runtime::udp::UdpOptions;
 
-pub(crate) use self::key::random;
 pub use self::key::{Key, KeyError, KeySource};
 use crate::datagram::DatagramSettings;
 

@@ -1,9 +1,5 @@
 //! Sessions on datagram sockets: UDP, each peer a session, and KCP, each conversation a session.
 
-mod kcp;
-mod link;
-mod peers;
-
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -12,8 +8,10 @@ use std::time::Duration;
 
 use corewire_driver::Socket;
 use corewire_proto::kcp::{Config, Mode, Senders};
-use corewire_runtime::udp::{UdpError, UdpOptions, UdpPort};
-use corewire_runtime::{Connection, ConnectionOptions, Protocol, SendError};
+use corewire_runtime::transport::kcp::KcpOptions;
+use corewire_runtime::transport::{MakeProtocol, kcp, udp};
+use corewire_runtime::udp::{UdpOptions, UdpPort};
+use corewire_runtime::{Connection, ConnectionOptions, Protocol};
 
 use crate::kcp::Key;
 
@@ -62,6 +60,17 @@ impl Default for DatagramSettings {
     }
 }
 
+impl DatagramSettings {
+    fn kcp_options(&self) -> KcpOptions {
+        KcpOptions {
+            conversation: self.kcp.clone(),
+            key: self.key.as_ref().map(|key| *key.as_bytes()),
+            senders: self.senders.clone(),
+            answer_timeout: self.answer_timeout,
+        }
+    }
+}
+
 /// What one worker's socket of a server is told.
 pub(crate) struct DatagramSetup {
     pub(crate) settings: DatagramSettings,
@@ -70,23 +79,23 @@ pub(crate) struct DatagramSetup {
     pub(crate) sessions_max: usize,
 }
 
-/// Makes what serves a new peer; `None`: it is not served.
-pub(crate) type MakeSession = Box<dyn Fn() -> Option<Box<dyn Protocol>>>;
-
 /// Serves the peers of a socket.
 pub(crate) fn serve(
     kind: DatagramKind,
     socket: Socket,
     setup: DatagramSetup,
-    make: MakeSession,
+    make: MakeProtocol,
 ) -> io::Result<UdpPort> {
+    let DatagramSetup { settings, options, sessions_max } = setup;
     match kind {
-        DatagramKind::Udp => peers::serve(socket, setup, make),
-        DatagramKind::Kcp => kcp::serve(socket, setup, make),
+        DatagramKind::Udp => udp::serve(socket, &settings.udp, options, sessions_max, make),
+        DatagramKind::Kcp => {
+            kcp::serve(socket, &settings.udp, &settings.kcp_options(), options, sessions_max, make)
+        }
     }
 }
 
-/// Opens a connection to a server; it stands at once.
+/// Opens a connection to a server; it is established at once.
 pub(crate) fn connect(
     kind: DatagramKind,
     peer: SocketAddr,
@@ -95,8 +104,8 @@ pub(crate) fn connect(
     protocol: Box<dyn Protocol>,
 ) -> io::Result<Connection> {
     match kind {
-        DatagramKind::Udp => link::connect(peer, settings, options, protocol),
-        DatagramKind::Kcp => kcp::connect(peer, settings, options, protocol),
+        DatagramKind::Udp => udp::connect(peer, &settings.udp, options, protocol),
+        DatagramKind::Kcp => kcp::connect(peer, &settings.udp, &settings.kcp_options(), options, protocol),
     }
 }
 
@@ -109,21 +118,4 @@ pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
         }
     }
     address
-}
-
-/// A socket of the system's choice that can reach the peer.
-fn open_for(peer: SocketAddr, options: &UdpOptions) -> io::Result<Socket> {
-    let any: SocketAddr = match peer {
-        SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    corewire_runtime::udp::open(any, options)
-}
-
-fn send_error(error: UdpError) -> SendError {
-    match error {
-        UdpError::TooLong { len, max } => SendError::TooLong { len, max },
-        UdpError::QueueFull { queued, limit } => SendError::QueueFull { queued, limit },
-        _ => SendError::Closed,
-    }
 }

@@ -2,9 +2,8 @@
 
 use std::io;
 
+use corewire_driver::entropy;
 use corewire_proto::kcp::{Envelope, OpenError, SealError, Senders, Transmit};
-
-use crate::kcp::Key;
 
 /// Seals what leaves a socket and opens what arrives at it, in memory that is used again and again.
 pub(super) struct Seal {
@@ -15,9 +14,10 @@ pub(super) struct Seal {
 
 impl Seal {
     /// `senders` is shared by all sockets of a server, so that none takes what another has seen.
-    pub(super) fn new(key: &Key, senders: &Senders) -> io::Result<Self> {
-        let sender = crate::kcp::random().map_err(io::Error::other)?;
-        let envelope = Envelope::new(key.as_bytes(), sender).shared(senders.clone());
+    pub(super) fn new(key: &[u8; 32], senders: &Senders) -> io::Result<Self> {
+        let mut sender = [0; 16];
+        entropy::fill(&mut sender)?;
+        let envelope = Envelope::new(key, sender).shared(senders.clone());
         Ok(Self { envelope, opened: Vec::new(), sealed: Vec::new() })
     }
 

@@ -2,47 +2,45 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use corewire_proto::kcp::{SessionEvent, SessionId, Sessions, SessionsConfig, Transmit};
-use corewire_runtime::udp::{Carried, UdpPort};
-use corewire_runtime::{CloseReason, ConnectionOptions, Protocol, WarningLimit};
+use corewire_proto::kcp::{
+    CloseReason as KcpReason, OpenError, SessionEvent, SessionId, Sessions, SessionsConfig, Transmit,
+};
 
-use super::super::MakeSession;
-use super::link::{Link, Waiting};
-use super::reason_of;
+use super::super::{MakeProtocol, Transport};
+use super::conversation::Conversation;
 use super::seal::Seal;
+use crate::conn::{CloseReason, ConnId, Connection, ConnectionOptions};
+use crate::protocol::Protocol;
+use crate::udp::UdpPort;
+use crate::warning::WarningLimit;
 
 /// Datagrams of one session that leave before another has its turn.
 const RUN: usize = 64;
 /// What a connection is given at once at the most, in bytes.
-const READ_MAX: usize = 64 * 1024;
+pub(crate) const PIECE_MAX: usize = 16 * 1024;
 
 /// What new peers get.
 pub(super) struct Accept {
     pub(super) options: Rc<ConnectionOptions>,
-    pub(super) make: MakeSession,
+    pub(super) make: MakeProtocol,
 }
 
-pub(super) struct Node {
+pub(super) struct Endpoint {
     pub(super) sessions: RefCell<Sessions<SocketAddr>>,
-    links: RefCell<HashMap<SessionId, Rc<Entry>>>,
-    /// Those with bytes that wait for room in their conversation, or that end.
-    unsent: RefCell<Vec<SessionId>>,
-    /// Those whose queue has fallen to the low-water mark.
-    drained: RefCell<Vec<Rc<Carried>>>,
+    connections: RefCell<HashMap<SessionId, ConnId>>,
+    /// Conversations that had no room for all that was written.
+    blocked: RefCell<Vec<SessionId>>,
     /// Datagrams on their way.
     out: RefCell<Vec<u8>>,
     /// Where conversations are read into; shared with whoever keeps a piece.
     inbox: Cell<Bytes>,
-    /// Those that go on reading.
-    resumed: RefCell<Vec<SessionId>>,
     seal: Option<RefCell<Seal>>,
-    idle_timeout: Option<Duration>,
     /// The socket ends with its conversation.
     pub(super) is_client: bool,
     /// When the socket's timer fires, in ms; `u64::MAX`: it is not set.
@@ -51,30 +49,17 @@ pub(super) struct Node {
     unopened: WarningLimit,
 }
 
-struct Entry {
-    session: Rc<Carried>,
-    waiting: Rc<Waiting>,
-}
-
-impl Node {
-    pub(super) fn new(
-        config: SessionsConfig,
-        is_client: bool,
-        idle_timeout: Option<Duration>,
-        seal: Option<Seal>,
-    ) -> io::Result<Rc<Self>> {
+impl Endpoint {
+    pub(super) fn new(config: SessionsConfig, is_client: bool, seal: Option<Seal>) -> io::Result<Rc<Self>> {
         let sessions =
             Sessions::new(config).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         Ok(Rc::new(Self {
             sessions: RefCell::new(sessions),
-            links: RefCell::default(),
-            unsent: RefCell::default(),
-            drained: RefCell::default(),
+            connections: RefCell::default(),
+            blocked: RefCell::default(),
             out: RefCell::default(),
             inbox: Cell::default(),
-            resumed: RefCell::default(),
             seal: seal.map(RefCell::new),
-            idle_timeout,
             is_client,
             timer_at: Cell::new(u64::MAX),
             unopened: WarningLimit::default(),
@@ -88,43 +73,32 @@ impl Node {
         conversation: u32,
         options: Rc<ConnectionOptions>,
         protocol: Box<dyn Protocol>,
-    ) -> io::Result<Rc<Carried>> {
-        let id = self.sessions.borrow_mut().connect(port.now_ms(), peer, conversation);
-        let id = id.map_err(io::Error::other)?;
-        Ok(self.open(port, id, peer, options, protocol))
+    ) -> io::Result<Connection> {
+        let session = self.sessions.borrow_mut().connect(port.now_ms(), peer, conversation);
+        let session = session.map_err(io::Error::other)?;
+        Ok(self.open(port, session, peer, options, protocol))
     }
 
     fn open(
         self: &Rc<Self>,
         port: &UdpPort,
-        id: SessionId,
+        session: SessionId,
         peer: SocketAddr,
         options: Rc<ConnectionOptions>,
         protocol: Box<dyn Protocol>,
-    ) -> Rc<Carried> {
-        let waiting = Rc::new(Waiting::new(&options));
-        let link = Link::new(self.clone(), port.clone(), id, peer, waiting.clone());
-        let session = Carried::open(link, options, protocol);
-        self.links.borrow_mut().insert(id, Rc::new(Entry { session: session.clone(), waiting }));
-        session
+    ) -> Connection {
+        let conversation = Conversation::new(self.clone(), port.token, session, peer);
+        port.core.open_established(Transport::Kcp(Box::new(conversation)), options, protocol, |id| {
+            self.connections.borrow_mut().insert(session, id);
+        })
     }
 
-    pub(super) fn forget(&self, id: SessionId) {
-        let entry = self.links.borrow_mut().remove(&id);
-        drop(entry);
+    pub(super) fn forget(&self, session: SessionId) {
+        self.connections.borrow_mut().remove(&session);
     }
 
-    /// Its bytes, or its end, wait to be handed to the conversation.
-    pub(super) fn list(&self, id: SessionId) {
-        self.unsent.borrow_mut().push(id);
-    }
-
-    pub(super) fn resume(&self, id: SessionId) {
-        self.resumed.borrow_mut().push(id);
-    }
-
-    fn entry(&self, id: SessionId) -> Option<Rc<Entry>> {
-        self.links.borrow().get(&id).cloned()
+    fn connection(&self, session: SessionId) -> Option<ConnId> {
+        self.connections.borrow().get(&session).copied()
     }
 
     #[inline]
@@ -144,7 +118,7 @@ impl Node {
     }
 
     #[cold]
-    fn note_unopened(&self, port: &UdpPort, from: SocketAddr, error: &corewire_proto::kcp::OpenError) {
+    fn note_unopened(&self, port: &UdpPort, from: SocketAddr, error: &OpenError) {
         port.count_dropped(1);
         if let Some(count) = self.unopened.note(1) {
             tracing::warn!(%from, count, %error, "datagrams were dropped that this key does not open");
@@ -157,11 +131,16 @@ impl Node {
             let event = self.sessions.borrow_mut().poll_event();
             match event {
                 None => return,
-                Some(SessionEvent::Opened(id)) => self.opened(port, id, accept),
-                Some(SessionEvent::Readable(id)) => self.read(id),
-                Some(SessionEvent::Closed { id, reason, .. }) => {
-                    if let Some(entry) = self.entry(id) {
-                        entry.session.abort(reason_of(reason, self.idle_timeout));
+                Some(SessionEvent::Opened(session)) => self.opened(port, session, accept),
+                Some(SessionEvent::Readable(session)) => {
+                    if let Some(id) = self.connection(session) {
+                        port.core.readable(id);
+                    }
+                }
+                Some(SessionEvent::Closed { id: session, reason, .. }) => {
+                    if let Some(id) = self.connection(session) {
+                        let took_all = matches!(reason, KcpReason::Finished | KcpReason::Unanswered);
+                        port.core.ended(id, reason_of(reason), took_all);
                     }
                 }
                 Some(other) => tracing::debug!(?other, "an event of KCP that this version does not know"),
@@ -169,40 +148,21 @@ impl Node {
         }
     }
 
-    fn opened(self: &Rc<Self>, port: &UdpPort, id: SessionId, accept: Option<&Accept>) {
-        let Some(peer) = self.sessions.borrow().address(id) else { return };
+    fn opened(self: &Rc<Self>, port: &UdpPort, session: SessionId, accept: Option<&Accept>) {
+        let Some(peer) = self.sessions.borrow().address(session) else { return };
         let served = accept.and_then(|accept| Some((accept.options.clone(), (accept.make)()?)));
         match served {
-            Some((options, protocol)) => self.open(port, id, peer, options, protocol).opened(),
-            None => self.sessions.borrow_mut().remove(port.now_ms(), id),
+            Some((options, protocol)) => drop(self.open(port, session, peer, options, protocol)),
+            None => self.sessions.borrow_mut().remove(port.now_ms(), session),
         }
     }
 
-    /// Reads those that were told to go on.
-    pub(super) fn read_resumed(&self) {
-        if self.resumed.borrow().is_empty() {
-            return;
-        }
-        self.resumed.take().into_iter().for_each(|id| self.read(id));
-    }
-
-    fn read(&self, id: SessionId) {
-        let Some(entry) = self.entry(id) else { return };
-        while !entry.waiting.is_paused() {
-            let Some(piece) = self.take_piece(id) else { break };
-            entry.session.received(piece);
-        }
-        if self.sessions.borrow().peek(id).is_some_and(|kcp| kcp.is_at_end()) {
-            entry.session.read_closed();
-        }
-    }
-
-    /// What can be read of a conversation now, at most [`READ_MAX`] bytes.
-    fn take_piece(&self, id: SessionId) -> Option<Bytes> {
+    /// What can be read of a conversation now, at most [`PIECE_MAX`] bytes.
+    pub(super) fn read(&self, session: SessionId) -> Option<Bytes> {
         let mut sessions = self.sessions.borrow_mut();
-        let kcp = sessions.session(id).filter(|kcp| kcp.is_readable())?;
+        let kcp = sessions.session(session).filter(|kcp| kcp.is_readable())?;
         let mut room = match self.inbox.take().try_into_mut() {
-            Ok(room) if room.len() == READ_MAX => room,
+            Ok(room) if room.len() == PIECE_MAX => room,
             // Somebody keeps a piece of it.
             _ => new_inbox(),
         };
@@ -214,33 +174,49 @@ impl Node {
         Some(piece)
     }
 
-    /// Moves what waits into the conversations, as far as there is room.
-    fn fill(&self, now: u64) {
-        if self.unsent.borrow().is_empty() {
+    /// Hands bytes to a conversation, as far as there is room for them.
+    pub(super) fn write(&self, session: SessionId, slices: &[IoSlice<'_>]) -> usize {
+        let mut sessions = self.sessions.borrow_mut();
+        let mut kcp = sessions.session(session);
+        let (mut taken, mut has_room) = (0, true);
+        for slice in slices {
+            let mut rest: &[u8] = slice;
+            while has_room && !rest.is_empty() {
+                let written = kcp.as_mut().map_or(0, |kcp| {
+                    let piece = rest.len().min(kcp.message_max());
+                    // It fails also if the conversation is over, which an event tells.
+                    kcp.write(&rest[..piece]).unwrap_or(0)
+                });
+                taken += written;
+                has_room = written > 0;
+                rest = &rest[written..];
+            }
+        }
+        if !has_room {
+            self.blocked.borrow_mut().push(session);
+        }
+        taken
+    }
+
+    /// Has those go on writing that found no room.
+    pub(super) fn retry_blocked(&self, port: &UdpPort) {
+        if self.blocked.borrow().is_empty() {
             return;
         }
-        let mut unsent = self.unsent.take();
-        let mut drained = self.drained.take();
-        unsent.retain(|id| {
-            let Some(entry) = self.entry(*id) else { return false };
-            let mut sessions = self.sessions.borrow_mut();
-            let Some(kcp) = sessions.session(*id) else { return false };
-            let filled = entry.waiting.fill(kcp, now);
-            if filled.is_drained {
-                drained.push(entry.session.clone());
+        let mut blocked = self.blocked.take();
+        for session in blocked.drain(..) {
+            if let Some(id) = self.connection(session) {
+                port.core.writable(id);
             }
-            filled.is_left
-        });
-        // Those that were listed meanwhile are none: no user code ran.
-        self.unsent.replace(unsent);
-        drained.drain(..).for_each(|session| session.drained());
-        self.drained.replace(drained);
+        }
+        let mut again = self.blocked.borrow_mut();
+        blocked.append(&mut again);
+        *again = blocked;
     }
 
     /// Sends what is due, and says when the next is.
     pub(super) fn transmit(&self, port: &UdpPort) {
         let now = port.now_ms();
-        self.fill(now);
         let mut out = self.out.take();
         // What is lost in the socket's queue would only be sent again.
         while !port.is_blocked() {
@@ -282,15 +258,24 @@ impl Node {
     }
 
     /// Ends all connections.
-    pub(super) fn end_all(&self, reason: impl Fn() -> CloseReason) {
-        let all: Vec<_> = self.links.borrow().values().cloned().collect();
-        all.iter().for_each(|entry| entry.session.abort(reason()));
+    pub(super) fn end_all(&self, port: &UdpPort, reason: impl Fn() -> CloseReason) {
+        self.connections.borrow().values().for_each(|id| port.core.abort(*id, reason()));
+    }
+}
+
+fn reason_of(reason: KcpReason) -> CloseReason {
+    match reason {
+        KcpReason::Finished | KcpReason::Unanswered => CloseReason::PeerClosed,
+        KcpReason::Aborted => CloseReason::Local,
+        KcpReason::Reset => CloseReason::Io(io::ErrorKind::ConnectionReset.into()),
+        KcpReason::MessageTooLong => CloseReason::Protocol(reason.to_string()),
+        other => CloseReason::Io(io::Error::new(io::ErrorKind::TimedOut, other.to_string())),
     }
 }
 
 /// Splitting makes the memory countable from the start; otherwise each piece would allocate a counter.
 fn new_inbox() -> BytesMut {
-    let mut room = BytesMut::zeroed(READ_MAX + 1);
-    drop(room.split_off(READ_MAX));
+    let mut room = BytesMut::zeroed(PIECE_MAX + 1);
+    drop(room.split_off(PIECE_MAX));
     room
 }

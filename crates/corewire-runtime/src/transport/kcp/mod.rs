@@ -1,0 +1,162 @@
+//! KCP on datagram sockets: conversations as connections.
+//!
+//! The protocol itself is `corewire_proto::kcp`, without sockets and clocks. Here is the socket's side: datagrams in and
+//! out, encryption, timers.
+
+mod conversation;
+mod endpoint;
+mod seal;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use corewire_driver::udp::{Datagram, UdpError, UdpOptions};
+use corewire_driver::{Socket, entropy};
+use corewire_proto::kcp::{Config, Envelope, Senders, SessionsConfig};
+
+pub(super) use self::conversation::Conversation;
+pub(super) use self::endpoint::PIECE_MAX;
+use self::endpoint::{Accept, Endpoint};
+use self::seal::Seal;
+use super::MakeProtocol;
+use super::udp::open_to;
+use crate::conn::{CloseReason, Connection, ConnectionOptions};
+use crate::protocol::Protocol;
+use crate::udp::{UdpPort, UdpProtocol};
+
+/// Settings of the conversations of a socket.
+#[derive(Clone)]
+pub struct KcpOptions {
+    /// Of each conversation.
+    pub conversation: Config,
+    /// Encrypts all datagrams, and takes none that are not; see [`Envelope`].
+    pub key: Option<[u8; 32]>,
+    /// What was received with the key: to be shared by the sockets of a server, so that none takes what another has seen.
+    pub senders: Senders,
+    /// How long a client's first data may stay without any answer.
+    pub answer_timeout: Duration,
+}
+
+impl KcpOptions {
+    fn sessions(&self, sessions_max: usize) -> SessionsConfig {
+        let reserved = if self.key.is_some() { Envelope::OVERHEAD } else { 0 };
+        SessionsConfig {
+            conversation: self.conversation.clone().reserve(reserved),
+            sessions_max,
+            // Connections have their own.
+            idle_timeout_ms: FAR_MS,
+            answer_timeout_ms: u64::try_from(self.answer_timeout.as_millis()).unwrap_or(FAR_MS).min(FAR_MS),
+            ..SessionsConfig::default()
+        }
+    }
+
+    fn seal(&self) -> io::Result<Option<Seal>> {
+        self.key.as_ref().map(|key| Seal::new(key, &self.senders)).transpose()
+    }
+}
+
+impl fmt::Debug for KcpOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KcpOptions")
+            .field("conversation", &self.conversation)
+            .field("is_encrypted", &self.key.is_some())
+            .field("answer_timeout", &self.answer_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Millions of years.
+const FAR_MS: u64 = u64::MAX / 4;
+
+/// Serves the conversations of a socket, `sessions_max` at the most: each is a connection.
+///
+/// # Errors
+/// The kernel refuses the socket, or a setting of the conversations is out of range.
+///
+/// # Panics
+/// Outside a worker.
+pub fn serve(
+    socket: Socket,
+    udp: &UdpOptions,
+    kcp: &KcpOptions,
+    options: Rc<ConnectionOptions>,
+    sessions_max: usize,
+    make: MakeProtocol,
+) -> io::Result<UdpPort> {
+    let endpoint = Endpoint::new(kcp.sessions(sessions_max), false, kcp.seal()?)?;
+    UdpPort::open(socket, udp, Kcp { endpoint, accept: Some(Accept { options, make }) })
+}
+
+/// Opens a conversation with a peer, on a socket of its own. It is established at once: there is no handshake.
+///
+/// # Errors
+/// The socket cannot be had, there is no route to the peer, or a setting of the conversation is out of range.
+///
+/// # Panics
+/// Outside a worker.
+pub fn connect(
+    peer: SocketAddr,
+    udp: &UdpOptions,
+    kcp: &KcpOptions,
+    options: Rc<ConnectionOptions>,
+    protocol: Box<dyn Protocol>,
+) -> io::Result<Connection> {
+    let mut config = kcp.sessions(1);
+    config.accept = false;
+    let endpoint = Endpoint::new(config, true, kcp.seal()?)?;
+    let port = open_to(peer, udp, Kcp { endpoint: endpoint.clone(), accept: None })?;
+    // As kcp-go's clients do. A number that somebody else uses at this address is of another socket.
+    let conversation = entropy::u64() as u32;
+    let connected = endpoint.connect(&port, peer, conversation, options, protocol);
+    connected.inspect_err(|_| port.close())
+}
+
+/// The conversations of one socket as its worker calls them.
+struct Kcp {
+    endpoint: Rc<Endpoint>,
+    /// `None`: a client's.
+    accept: Option<Accept>,
+}
+
+impl UdpProtocol for Kcp {
+    #[inline]
+    fn on_datagram(&mut self, port: &UdpPort, datagram: &Datagram<'_>) {
+        if let Some(from) = datagram.from() {
+            self.endpoint.receive(port, from, datagram.payload());
+        }
+    }
+
+    fn on_batch(&mut self, port: &UdpPort) {
+        self.endpoint.take_events(port, self.accept.as_ref());
+        port.request_flush();
+    }
+
+    fn on_flush(&mut self, port: &UdpPort) {
+        self.endpoint.retry_blocked(port);
+        self.endpoint.transmit(port);
+        self.endpoint.take_events(port, self.accept.as_ref());
+    }
+
+    fn on_timer(&mut self, port: &UdpPort) {
+        self.endpoint.timer_fired();
+        self.on_flush(port);
+    }
+
+    fn on_drained(&mut self, port: &UdpPort) {
+        self.on_flush(port);
+    }
+
+    fn on_error(&mut self, port: &UdpPort, error: UdpError) {
+        tracing::debug!(%error, "a datagram of KCP was refused");
+        if self.accept.is_none() && matches!(error, UdpError::Refused) {
+            self.endpoint.end_all(port, || CloseReason::Io(io::ErrorKind::ConnectionRefused.into()));
+        }
+    }
+
+    fn on_closed(&mut self, port: &UdpPort) {
+        self.endpoint.end_all(port, || CloseReason::Shutdown);
+    }
+}

@@ -1,0 +1,172 @@
+//! What carries the bytes of a connection.
+//!
+//! There is one life cycle of connections (`worker/connections.rs`), over this enum. A new transport is a file here and a
+//! variant: it says how bytes are handed over, how receiving is held back, how the peer is told the end, and what is left
+//! to do when the connection is over.
+
+pub mod kcp;
+pub mod udp;
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+
+use bytes::Bytes;
+use corewire_driver::{Driver, Token};
+
+use self::kcp::Conversation;
+use self::udp::UdpPeer;
+use crate::conn::ConnId;
+use crate::worker::Core;
+
+/// Makes what serves a new peer of a datagram socket; `None`: it is not served.
+pub type MakeProtocol = Box<dyn Fn() -> Option<Box<dyn crate::Protocol>>>;
+
+/// What carries the bytes of one connection.
+pub(crate) enum Transport {
+    /// A socket of its own, TCP or Unix: the driver receives, and tells what happens.
+    Socket(Token),
+    /// A peer on a datagram socket: each send is a datagram, which joins the queue of the socket.
+    UdpPeer(Box<UdpPeer>),
+    /// A KCP conversation on a datagram socket: what has arrived waits in it until it is read.
+    Kcp(Box<Conversation>),
+}
+
+impl Transport {
+    /// The socket, which others may share.
+    pub(crate) fn socket(&self) -> Token {
+        match self {
+            Self::Socket(token) => *token,
+            Self::UdpPeer(peer) => peer.socket(),
+            Self::Kcp(conversation) => conversation.socket(),
+        }
+    }
+
+    /// It is this socket, and no other connection's.
+    #[inline]
+    pub(crate) fn owns(&self, socket: Token) -> bool {
+        matches!(self, Self::Socket(token) if *token == socket)
+    }
+
+    pub(crate) const fn is_socket(&self) -> bool {
+        matches!(self, Self::Socket(_))
+    }
+
+    /// Each send is a datagram of its own and may be lost.
+    #[inline]
+    pub(crate) const fn is_datagram(&self) -> bool {
+        matches!(self, Self::UdpPeer(_))
+    }
+
+    pub(crate) fn peer_addr(&self, driver: &Driver) -> Option<SocketAddr> {
+        match self {
+            Self::Socket(token) => driver.socket(*token)?.peer_addr().ok()?.as_socket(),
+            Self::UdpPeer(peer) => Some(peer.address()),
+            Self::Kcp(conversation) => Some(conversation.peer()),
+        }
+    }
+
+    /// Hands over what there is room for, of a stream. If that is less than all, `Core::writable` follows.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        core: &Core,
+        driver: &mut Driver,
+        slices: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        match self {
+            Self::Socket(token) => core.write_to_socket(driver, *token, slices),
+            Self::Kcp(conversation) => Ok(conversation.write(core, slices)),
+            // Datagrams have no queue of their own (`Core::send_datagram`).
+            Self::UdpPeer(_) => Ok(0),
+        }
+    }
+
+    /// Bytes that a task may send in one tick before others have their turn.
+    pub(crate) const fn sent_in_tick_max(&self) -> usize {
+        match self {
+            // Enough for the kernel to be busy with, little enough for the peer to find it in cache.
+            Self::Socket(_) | Self::Kcp(_) => 2 * crate::conn::SEGMENT_BYTES,
+            // A system call takes many datagrams.
+            Self::UdpPeer(_) => 1 << 20,
+        }
+    }
+
+    /// Receives from now on, or holds the peer back. (Datagrams are dropped instead: `Core::received_run`.)
+    pub(crate) fn set_receiving(&self, driver: &mut Driver, receives: bool) {
+        match self {
+            Self::Socket(token) if receives => driver.resume_receive(*token),
+            Self::Socket(token) => driver.pause_receive(*token),
+            // Nothing is read of a conversation that is paused: its window closes.
+            Self::UdpPeer(_) | Self::Kcp(_) => {}
+        }
+    }
+
+    /// Limits one receive, in bytes.
+    pub(crate) fn set_receive_max(&self, driver: &mut Driver, bytes: usize) {
+        if let Self::Socket(token) = self {
+            driver.set_receive_max(*token, bytes);
+        }
+    }
+
+    /// Bytes wait here to be [read](Self::read).
+    #[inline]
+    pub(crate) fn is_readable(&self) -> bool {
+        matches!(self, Self::Kcp(conversation) if conversation.is_readable())
+    }
+
+    /// What has arrived and waits here, a piece at a time.
+    #[inline]
+    pub(crate) fn read(&self, core: &Core) -> Option<Bytes> {
+        match self {
+            Self::Kcp(conversation) => conversation.read(core),
+            Self::Socket(_) | Self::UdpPeer(_) => None,
+        }
+    }
+
+    /// All that the peer will ever send was read. (Of sockets the driver tells.)
+    pub(crate) fn is_at_end(&self) -> bool {
+        matches!(self, Self::Kcp(conversation) if conversation.is_at_end())
+    }
+
+    /// Bytes that one turn of a connection takes, for protocols that do not count frames.
+    #[inline]
+    pub(crate) const fn turn_bytes(&self) -> usize {
+        match self {
+            Self::Socket(_) | Self::UdpPeer(_) => 256 * 1024,
+            Self::Kcp(_) => kcp::PIECE_MAX,
+        }
+    }
+
+    /// Tells the peer that nothing more follows, once all was handed over.
+    pub(crate) fn finish_write(&self, core: &Core, driver: &Driver) {
+        match self {
+            Self::Socket(token) => {
+                if let Some(socket) = driver.socket(*token) {
+                    // It fails only if the connection is gone, which the receiving side reports.
+                    let _ = socket.shutdown(Shutdown::Write);
+                }
+            }
+            Self::Kcp(conversation) => drop(conversation.finish(core)),
+            // There is no way to say so.
+            Self::UdpPeer(_) => {}
+        }
+    }
+
+    /// The connection closes, and all was handed over. True: that is all; false: the peer has still to take it, and
+    /// `Core::ended` follows.
+    pub(crate) fn finish(&self, core: &Core) -> bool {
+        match self {
+            Self::Socket(_) | Self::UdpPeer(_) => true,
+            Self::Kcp(conversation) => conversation.finish(core),
+        }
+    }
+
+    /// The connection is over. A socket `lingers` if the peer may still be sending.
+    pub(crate) fn release(&self, core: &Core, id: ConnId, lingers: bool) {
+        match self {
+            Self::Socket(token) => core.release_socket(*token, lingers),
+            Self::UdpPeer(peer) => peer.release(core, id),
+            Self::Kcp(conversation) => conversation.release(core),
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! One life cycle, whatever carries the connection: each test runs over a TCP socket, a UDP peer and a KCP conversation.
+
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
+mod common;
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use common::*;
+use corewire_proto::kcp::{Config, Mode, Senders};
+use corewire_runtime::driver::Socket;
+use corewire_runtime::transport::{kcp, udp};
+use corewire_runtime::udp::{UdpOptions, UdpPort, UdpSocket, open};
+use corewire_runtime::{
+    CloseReason, Connection, ConnectionOptions, FrameProgress, MemoryKind, Protocol, RateMin, Runtime,
+    block_on,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carrier {
+    Tcp,
+    Udp,
+    Kcp,
+}
+
+const ALL: [Carrier; 3] = [Carrier::Tcp, Carrier::Udp, Carrier::Kcp];
+/// Those that hold a sender back.
+const STREAMS: [Carrier; 2] = [Carrier::Tcp, Carrier::Kcp];
+
+impl Carrier {
+    fn is_stream(self) -> bool {
+        self != Self::Udp
+    }
+}
+
+/// A connection under test, and the one at its other end, on the same worker.
+struct Pair {
+    connection: Connection,
+    record: Record,
+    peer: Connection,
+    peer_record: Record,
+    /// The socket of the connection, where it shares one.
+    port: Option<UdpPort>,
+}
+
+fn kcp_options() -> kcp::KcpOptions {
+    kcp::KcpOptions {
+        conversation: Config::turbo().windows(32, 128).mode(Mode::Stream),
+        key: None,
+        senders: Senders::default(),
+        answer_timeout: PATIENCE,
+    }
+}
+
+type MakeAction = Rc<dyn Fn() -> Action>;
+
+/// Serves peers of `carrier` with recorders, which are handed over with their connections as they open.
+struct Server {
+    carrier: Carrier,
+    options: Rc<ConnectionOptions>,
+    address: Option<SocketAddr>,
+    port: Option<UdpPort>,
+    opened: Rc<RefCell<Vec<(Connection, Record)>>>,
+    action: MakeAction,
+}
+
+impl Server {
+    fn new(carrier: Carrier, options: Rc<ConnectionOptions>, action: MakeAction) -> Self {
+        let opened: Rc<RefCell<Vec<(Connection, Record)>>> = Rc::default();
+        let mut server = Self { carrier, options, address: None, port: None, opened, action };
+        if carrier != Carrier::Tcp {
+            let udp_options = UdpOptions::default();
+            let socket = open("127.0.0.1:0".parse().unwrap(), &udp_options).unwrap();
+            server.address = socket.local_addr().unwrap().as_socket();
+            let (opened, action) = (server.opened.clone(), server.action.clone());
+            let make = Box::new(move || Some(Box::new(recorder(&opened, &action)) as Box<dyn Protocol>));
+            let options = server.options.clone();
+            server.port = Some(
+                match carrier {
+                    Carrier::Kcp => kcp::serve(socket, &udp_options, &kcp_options(), options, 100, make),
+                    _ => udp::serve(socket, &udp_options, options, 100, make),
+                }
+                .unwrap(),
+            );
+        }
+        server
+    }
+
+    /// Another peer, which has said hello.
+    async fn accept(&self, peer_options: Rc<ConnectionOptions>) -> Pair {
+        let peer_record = Record::default();
+        let mut protocol = Recorder::new(&peer_record);
+        protocol.stays_open = true;
+        let before = self.opened.borrow().len();
+        let udp_options = UdpOptions::default();
+        let peer = match (self.carrier, self.address) {
+            (Carrier::Kcp, Some(address)) => {
+                kcp::connect(address, &udp_options, &kcp_options(), peer_options, Box::new(protocol)).unwrap()
+            }
+            (Carrier::Udp, Some(address)) => {
+                udp::connect(address, &udp_options, peer_options, Box::new(protocol)).unwrap()
+            }
+            _ => {
+                let (socket, peer) = sockets();
+                socket.set_send_buffer_size(16 * 1024).unwrap();
+                peer.set_nonblocking(true).unwrap();
+                Connection::open(socket, self.options.clone(), recorder(&self.opened, &self.action)).unwrap();
+                Connection::open(Socket::from_fd(peer.into()).unwrap(), peer_options, protocol).unwrap()
+            }
+        };
+        peer.send(b"hello").unwrap();
+        while self.opened.borrow().len() == before {
+            some_ticks(1).await;
+        }
+        let (connection, record) = self.opened.borrow()[before].clone();
+        record.wait_received(5).await;
+        Pair { connection, record, peer, peer_record, port: self.port.clone() }
+    }
+}
+
+fn recorder(opened: &Rc<RefCell<Vec<(Connection, Record)>>>, action: &MakeAction) -> Recorder {
+    let (record, opened, mut action) = (Record::default(), opened.clone(), action());
+    Recorder::with_action(&record.clone(), move |what, connection| {
+        if what == "open" {
+            opened.borrow_mut().push((connection.clone(), record.clone()));
+        }
+        action(what, connection);
+    })
+}
+
+async fn pair_with(carrier: Carrier, change: impl FnOnce(&mut ConnectionOptions)) -> Pair {
+    let server = Server::new(carrier, options(change), Rc::new(|| Box::new(|_, _| {})));
+    server.accept(options(|_| {})).await
+}
+
+async fn pair(carrier: Carrier) -> Pair {
+    pair_with(carrier, |_| {}).await
+}
+
+impl Pair {
+    /// Sends until the peer, which receives nothing any more, holds this side back.
+    async fn back_up(&self, bytes: usize) {
+        self.peer.pause_receive();
+        self.peer.with_socket(|socket| socket.set_recv_buffer_size(16 * 1024)).unwrap().unwrap();
+        for _ in 0..20 {
+            while self.connection.queued() < bytes {
+                self.connection.send(&[7; 4000]).unwrap();
+            }
+            some_ticks(1).await;
+        }
+        assert!(self.connection.queued() >= bytes / 2, "{}", self.connection.queued());
+    }
+}
+
+/// Runs a test over each of these.
+fn over<F: Future<Output = ()> + 'static>(carriers: &[Carrier], test: impl Fn(Carrier) -> F) {
+    for carrier in carriers {
+        eprintln!("over {carrier:?}");
+        run(test(*carrier));
+    }
+}
+
+#[test]
+fn what_was_sent_before_a_close_arrives_and_the_reason_given_is_told_once() {
+    over(&ALL, |carrier| async move {
+        let pair = pair(carrier).await;
+        for _ in 0..50 {
+            pair.connection.send(&[1; 1000]).unwrap();
+        }
+        pair.connection.close_with(CloseReason::Protocol("the first".to_owned()));
+        pair.connection.close_with(CloseReason::Protocol("another".to_owned()));
+        assert!(!pair.connection.is_open());
+        assert!(pair.connection.send(b"more").is_err());
+        pair.peer_record.wait_received(50_000).await;
+        if carrier.is_stream() {
+            pair.peer_record.wait_for("read closed").await;
+            pair.peer.close();
+        }
+        let reason = pair.record.wait_for("closed").await;
+        assert_eq!(reason, "closed: the peer broke the protocol: the first");
+        some_ticks(5).await;
+        assert_eq!(pair.record.count("closed"), 1);
+        assert!(pair.connection.send(b"more").is_err());
+    });
+}
+
+#[test]
+fn an_abort_does_not_wait_and_its_reason_replaces_that_of_a_close_that_it_cuts_short() {
+    over(&ALL, |carrier| async move {
+        let pair = pair(carrier).await;
+        if carrier.is_stream() {
+            pair.back_up(500_000).await;
+        }
+        pair.connection.send(b"last").unwrap();
+        pair.connection.close();
+        pair.connection.abort(CloseReason::Protocol("cut short".to_owned()));
+        pair.connection.abort(CloseReason::Protocol("too late".to_owned()));
+        let reason = pair.record.wait_for("closed").await;
+        assert_eq!(reason, "closed: the peer broke the protocol: cut short");
+    });
+}
+
+#[test]
+fn a_close_that_the_peer_does_not_let_end_is_cut_after_its_time() {
+    over(&STREAMS, |carrier| async move {
+        let limit = Duration::from_millis(60);
+        let pair = pair_with(carrier, |options| options.close_timeout = limit).await;
+        pair.back_up(500_000).await;
+        let begun = corewire_runtime::now();
+        pair.connection.close();
+        let reason = pair.record.wait_for("closed").await;
+        assert!(reason.contains("the peer did not take the last"), "{carrier:?}: {reason}");
+        assert!(corewire_runtime::now() - begun >= limit);
+    });
+}
+
+#[test]
+fn connections_that_live_at_the_end_of_their_worker_are_told() {
+    for carrier in ALL {
+        let records = block_on(async move {
+            let pair = pair(carrier).await;
+            (pair.record, pair.peer_record)
+        })
+        .unwrap();
+        assert_eq!(records.0.count("closed: shut down"), 1, "{carrier:?}: {:?}", records.0.log());
+        assert_eq!(records.1.count("closed: shut down"), 1, "{carrier:?}: {:?}", records.1.log());
+    }
+}
+
+#[test]
+fn a_paused_connection_is_given_nothing_and_a_datagram_for_it_is_dropped() {
+    over(&ALL, |carrier| async move {
+        let pair = pair(carrier).await;
+        pair.connection.pause_receive();
+        pair.connection.pause_receive();
+        pair.peer.send(b" one").unwrap();
+        some_ticks(50).await;
+        assert_eq!(pair.record.received(), b"hello");
+        pair.connection.resume_receive();
+        pair.peer.send(b" two").unwrap();
+        pair.record.wait_received(9).await;
+        some_ticks(5).await;
+        let expected: &[u8] = if carrier.is_stream() { b"hello one two" } else { b"hello two" };
+        assert_eq!(pair.record.received(), expected, "{carrier:?}");
+    });
+}
+
+#[test]
+fn the_end_of_the_peer_is_told_behind_what_it_sent_also_after_a_pause() {
+    over(&STREAMS, |carrier| async move {
+        let pair = pair(carrier).await;
+        pair.connection.pause_receive();
+        pair.peer.send(&[3; 20_000]).unwrap();
+        pair.peer.shutdown_write();
+        assert!(pair.peer.send(b"more").is_err());
+        some_ticks(50).await;
+        assert_eq!(pair.record.count("read closed"), 0);
+        pair.connection.resume_receive();
+        pair.record.wait_for("closed").await;
+        assert_eq!(pair.record.received().len(), 20_005);
+        assert_eq!(pair.record.count("read closed"), 1);
+        assert_eq!(pair.record.count("closed: closed by the peer"), 1, "{:?}", pair.record.log());
+    });
+}
+
+#[test]
+fn a_panicking_handler_closes_its_connection_and_no_other() {
+    over(&ALL, |carrier| async move {
+        let action: MakeAction = Rc::new(|| {
+            let mut calls = 0;
+            Box::new(move |what, connection| {
+                calls += usize::from(what == "received");
+                assert!(calls < 2, "on purpose");
+                if what == "received" {
+                    connection.send(b"ack").unwrap();
+                }
+            })
+        });
+        let server = Server::new(carrier, options(|_| {}), action);
+        let first = server.accept(options(|_| {})).await;
+        let second = server.accept(options(|_| {})).await;
+        first.peer_record.wait_received(3).await;
+        first.peer.send(b"again").unwrap();
+        let reason = first.record.wait_for("closed").await;
+        assert!(reason.contains("a handler panicked: on purpose"), "{reason}");
+        let third = server.accept(options(|_| {})).await;
+        third.peer_record.wait_received(3).await;
+        assert!(second.connection.is_open() && third.connection.is_open());
+    });
+}
+
+#[test]
+fn near_the_memory_limit_the_largest_is_paused_and_over_it_closed() {
+    const LIMIT: usize = 8 << 20;
+    for carrier in ALL {
+        let runtime = Runtime::builder().workers(1).memory_limit(LIMIT).build().unwrap();
+        let test = runtime.handle().spawn(move || async move {
+            let server = Server::new(carrier, options(|_| {}), Rc::new(|| Box::new(|_, _| {})));
+            let large = server.accept(options(|_| {})).await;
+            let small = server.accept(options(|_| {})).await;
+            let mut held = large.connection.charge(MemoryKind::Payload, LIMIT - LIMIT / 16);
+            some_ticks(2).await;
+            large.peer.send(b" too much").unwrap();
+            small.peer.send(b" a little").unwrap();
+            small.record.wait_received(14).await;
+            some_ticks(20).await;
+            assert_eq!(large.record.received(), b"hello", "{carrier:?}: it is paused");
+            held.set(0);
+            some_ticks(30).await;
+            large.peer.send(b" again").unwrap();
+            large.record.wait_received(11).await;
+            held.set(LIMIT + LIMIT / 4);
+            let reason = large.record.wait_for("closed").await;
+            assert!(reason.contains(&format!("limit of {LIMIT}")), "{carrier:?}: {reason}");
+            assert!(small.connection.is_open());
+        });
+        let test = test.unwrap();
+        futures_lite::future::block_on(test).unwrap();
+    }
+}
+
+#[test]
+fn a_silent_peer_is_closed_and_one_that_talks_is_not() {
+    over(&ALL, |carrier| async move {
+        let idle = Duration::from_millis(500);
+        let pair = pair_with(carrier, |options| options.idle_timeout = Some(idle)).await;
+        let begun = corewire_runtime::now();
+        while corewire_runtime::now() - begun < idle + idle / 4 {
+            some_ticks(10).await;
+            pair.peer.send(b"x").unwrap();
+        }
+        assert!(pair.connection.is_open(), "{carrier:?}: {:?}", pair.record.log());
+        let reason = pair.record.wait_for("closed").await;
+        assert_eq!(reason, "closed: idle for 500ms");
+    });
+}
+
+#[test]
+fn a_peer_whose_frame_does_not_come_is_closed_where_frames_can_be_awaited() {
+    over(&ALL, |carrier| async move {
+        let action: MakeAction = Rc::new(|| {
+            Box::new(|what, connection| {
+                if what == "open" {
+                    connection.set_progress(FrameProgress::AwaitingFirst);
+                }
+            })
+        });
+        let time = Duration::from_millis(50);
+        let server =
+            Server::new(carrier, options(|options| options.first_frame_timeout = Some(time)), action);
+        let pair = server.accept(options(|_| {})).await;
+        if carrier.is_stream() {
+            let reason = pair.record.wait_for("closed").await;
+            assert!(reason.contains("no whole frame arrived within 50ms"), "{reason}");
+        } else {
+            // A datagram is whole or not there.
+            some_ticks(150).await;
+            assert!(pair.connection.is_open(), "{:?}", pair.record.log());
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_closed() {
+    over(&STREAMS, |carrier| async move {
+        let rate = RateMin { bytes_per_second: 100_000, window: Duration::from_millis(100) };
+        let pair = pair_with(carrier, |options| options.rate_min = Some(rate)).await;
+        pair.back_up(500_000).await;
+        let reason = pair.record.wait_for("closed").await;
+        assert!(reason.contains("less than the least rate"), "{carrier:?}: {reason}");
+    });
+}
+
+#[test]
+fn a_peer_that_leaves_answers_unread_is_held_back_and_senders_wait_for_it() {
+    over(&STREAMS, |carrier| async move {
+        let marks = |options: &mut ConnectionOptions| {
+            (options.high_water, options.low_water) = (100_000, 20_000);
+        };
+        let pair = pair_with(carrier, marks).await;
+        pair.back_up(200_000).await;
+        assert!(poll_once(pair.connection.send_ready()).await.is_none());
+        assert!(poll_once(pair.connection.flushed()).await.is_none());
+        pair.peer.send(b" more").unwrap();
+        some_ticks(30).await;
+        assert_eq!(pair.record.received(), b"hello", "{carrier:?}: it does not read, nor is it read from");
+        pair.peer.resume_receive();
+        pair.connection.send_ready().await.unwrap();
+        pair.connection.flushed().await.unwrap();
+        pair.record.wait_for("drained").await;
+        pair.record.wait_received(10).await;
+    });
+}
+
+#[test]
+fn a_send_is_flushed_within_its_tick() {
+    over(&ALL, |carrier| async move {
+        let pair = pair(carrier).await;
+        pair.connection.send(&[9; 100]).unwrap();
+        let tick = pair.connection.tick();
+        pair.connection.flushed().await.unwrap();
+        assert!(pair.connection.tick() <= tick + 1, "{carrier:?}");
+        pair.peer_record.wait_received(100).await;
+    });
+}
+
+/// Decodes frames of one byte and counts its calls.
+struct Counts {
+    record: Record,
+    frames_in_call: Rc<RefCell<Vec<usize>>>,
+}
+
+impl Protocol for Counts {
+    fn on_received(&mut self, connection: &Connection, mut data: Bytes) {
+        self.frames_in_call.borrow_mut().push(0);
+        while !data.is_empty() {
+            self.record.note(format!("{}", data.get_u8()));
+            *self.frames_in_call.borrow_mut().last_mut().unwrap() += 1;
+            if !connection.frame_done(1) {
+                return connection.defer(data);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_a_stream_s_quota_is_deferred_and_a_datagram_is_decoded_whole() {
+    over(&ALL, |carrier| async move {
+        let record = Record::default();
+        let frames_in_call: Rc<RefCell<Vec<usize>>> = Rc::default();
+        let make = {
+            let (record, frames_in_call) = (record.clone(), frames_in_call.clone());
+            move || Counts { record: record.clone(), frames_in_call: frames_in_call.clone() }
+        };
+        let udp_options = UdpOptions::default();
+        let (_server, peer) = match carrier {
+            Carrier::Tcp => {
+                let (socket, peer) = sockets();
+                peer.set_nonblocking(true).unwrap();
+                let connection = Connection::open(socket, options(|_| {}), make()).unwrap();
+                let peer = Socket::from_fd(peer.into()).unwrap();
+                let record = Record::default();
+                (Some(connection), Connection::open(peer, options(|_| {}), Recorder::new(&record)).unwrap())
+            }
+            Carrier::Udp | Carrier::Kcp => {
+                let socket = open("127.0.0.1:0".parse().unwrap(), &udp_options).unwrap();
+                let address = socket.local_addr().unwrap().as_socket().unwrap();
+                let make = Box::new(move || Some(Box::new(make()) as Box<dyn Protocol>));
+                let protocol = Box::new(Recorder::new(&Record::default()));
+                let peer = if carrier == Carrier::Udp {
+                    udp::serve(socket, &udp_options, options(|_| {}), 10, make).unwrap();
+                    udp::connect(address, &udp_options, options(|_| {}), protocol)
+                } else {
+                    kcp::serve(socket, &udp_options, &kcp_options(), options(|_| {}), 10, make).unwrap();
+                    kcp::connect(address, &udp_options, &kcp_options(), options(|_| {}), protocol)
+                };
+                (None, peer.unwrap())
+            }
+        };
+        let sent: Vec<u8> = (0..20_000).map(|at| (at % 251) as u8).collect();
+        peer.send(&sent).unwrap();
+        while record.log().len() < sent.len() {
+            some_ticks(1).await;
+        }
+        let got: Vec<u8> = record.log().iter().map(|number| number.parse().unwrap()).collect();
+        assert!(got == sent, "{carrier:?}: in order, each once");
+        let calls = frames_in_call.borrow();
+        if carrier.is_stream() {
+            assert!(calls.iter().all(|frames| *frames <= 512), "{carrier:?}: {calls:?}");
+        } else {
+            assert_eq!(*calls, [20_000]);
+        }
+    });
+}
+
+#[test]
+fn one_greedy_peer_of_a_shared_socket_leaves_the_others_their_turn() {
+    over(&[Carrier::Udp, Carrier::Kcp], |carrier| async move {
+        let action: MakeAction = Rc::new(|| {
+            Box::new(|what, connection| {
+                if what == "received" {
+                    let _ = connection.send(b"ack");
+                }
+            })
+        });
+        let server = Server::new(carrier, options(|_| {}), action);
+        let greedy = server.accept(options(|_| {})).await;
+        let polite = server.accept(options(|_| {})).await;
+        polite.peer_record.wait_received(3).await;
+        for round in 2..20 {
+            for _ in 0..100 {
+                let _ = greedy.peer.send(&[5; 1000]);
+            }
+            polite.peer.send(b"?").unwrap();
+            polite.peer_record.wait_received(3 * round).await;
+        }
+        greedy.connection.pause_receive();
+        polite.peer.send(b"?").unwrap();
+        polite.peer_record.wait_received(60).await;
+    });
+}
+
+#[test]
+fn the_connections_of_a_closed_socket_are_told_the_end() {
+    over(&[Carrier::Udp, Carrier::Kcp], |carrier| async move {
+        let pair = pair(carrier).await;
+        pair.port.unwrap().close();
+        assert_eq!(pair.record.wait_for("closed").await, "closed: shut down", "{carrier:?}");
+    });
+}
+
+#[test]
+fn a_client_s_connection_to_a_closed_port_ends_with_the_refusal() {
+    over(&[Carrier::Udp, Carrier::Kcp], |carrier| async move {
+        let gone = UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = gone.local_addr().unwrap();
+        drop(gone);
+        some_ticks(5).await;
+        let record = Record::default();
+        let protocol = Box::new(Recorder::new(&record));
+        let udp_options = UdpOptions::default();
+        let connection = match carrier {
+            Carrier::Kcp => kcp::connect(address, &udp_options, &kcp_options(), options(|_| {}), protocol),
+            _ => udp::connect(address, &udp_options, options(|_| {}), protocol),
+        };
+        connection.unwrap().send(b"anybody there?").unwrap();
+        let reason = record.wait_for("closed").await;
+        assert!(reason.contains("refused"), "{carrier:?}: {reason}");
+    });
+}
