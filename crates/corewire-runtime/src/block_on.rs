@@ -12,6 +12,7 @@ use crate::blocking::{BlockingLimits, BlockingPool};
 use crate::error::BuildError;
 use crate::memory::{SharedBudget, default_limit};
 use crate::panic::guarded;
+use crate::task_quota::with_task_quota;
 use crate::worker::{Command, Core, WorkerShared};
 
 /// Makes the calling thread a worker and runs `future` on it to its end. Tasks and connections that are left then
@@ -43,7 +44,8 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output, BuildError> {
     let (mut future, mut output) = (pin!(future), None);
     installed.core.run(|| {
         if output.is_none() && woken.is_woken.swap(false, Ordering::AcqRel) {
-            output = match guarded(|| future.as_mut().poll(&mut Context::from_waker(&waker))) {
+            let context = &mut Context::from_waker(&waker);
+            output = match guarded(|| with_task_quota(|| future.as_mut().poll(context))) {
                 Ok(Poll::Pending) => None,
                 Ok(Poll::Ready(ready)) => Some(Ok(ready)),
                 Err(message) => Some(Err(message)),

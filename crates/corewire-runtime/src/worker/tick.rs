@@ -27,8 +27,13 @@ impl Core {
     /// Turns until `done` or a stop.
     pub(crate) fn run(self: &Rc<Self>, mut done: impl FnMut() -> bool) {
         let mut commands = Vec::new();
-        while !done() && !self.stop.get() {
-            self.tick(&mut commands, None, &mut done);
+        let mut is_done = done();
+        while !is_done && !self.stop.get() {
+            // Asked once a tick: a main future that goes on in the next one finds done what it asked for by mail.
+            self.tick(&mut commands, None, &mut || {
+                is_done = done();
+                is_done
+            });
         }
     }
 
