@@ -204,6 +204,50 @@ fn a_lease_revoked_by_hand_is_granted_again() {
     assert_eq!(listed(&registry, "s"), ["a*1", "b*1"]);
 }
 
+#[test]
+fn a_deletion_costs_one_transaction_however_many_leases_there_were() {
+    let Some(etcd) = Etcd::start("a_deletion_costs_one_transaction_however_many_leases_there_were") else {
+        return;
+    };
+    let registry = connect(&etcd);
+    let short = register(&registry, endpoint("s", "short", 1)).unwrap();
+    let long = RegisterOptions::new().with_ttl(Duration::from_secs(60));
+    let long = block_on(registry.register(endpoint("s", "long", 1), long)).unwrap();
+    for _ in 0..5 {
+        with_client(&etcd, async |client| {
+            let lease = client.get("/test/s/short", None).await?.kvs()[0].lease();
+            client.lease_revoke(lease).await
+        });
+        wait_for("the entries", || keys_in(&etcd) == ["/test/s/long", "/test/s/short"]);
+    }
+    let transactions = || etcd.metric(r#"grpc_server_handled_total{grpc_code="OK",grpc_method="Txn""#);
+    let before = transactions();
+    block_on(short.deregister()).unwrap();
+    assert_eq!((keys_in(&etcd), transactions() - before), (vec!["/test/s/long".into()], 1));
+    block_on(long.deregister()).unwrap();
+    assert_eq!((keys_in(&etcd), transactions() - before), (vec![], 2));
+}
+
+#[test]
+fn an_entry_registered_again_with_another_time_to_live_is_deleted_whatever_it_is_under() {
+    let test = "an_entry_registered_again_with_another_time_to_live_is_deleted_whatever_it_is_under";
+    let Some(etcd) = Etcd::start(test) else { return };
+    let registry = connect(&etcd);
+    let again = |seconds| {
+        let options = RegisterOptions::new().with_ttl(Duration::from_secs(seconds));
+        block_on(registry.register(endpoint("s", "a", seconds as u16), options)).unwrap()
+    };
+    let mut lease = again(60);
+    for seconds in [50, 60, 1, 40] {
+        let before = std::mem::replace(&mut lease, again(seconds));
+        assert!(matches!(before.renew(), Err(RegistryError::LeaseLost { .. })));
+        drop(before);
+        assert_eq!(keys_in(&etcd), ["/test/s/a"]);
+    }
+    block_on(lease.deregister()).unwrap();
+    assert!(keys_in(&etcd).is_empty());
+}
+
 /// Kills etcd for longer than the lease and checks that nobody notices; says how long it took to register again
 /// once it answered.
 fn outage(etcd: &mut Etcd, wiped: bool) -> Duration {

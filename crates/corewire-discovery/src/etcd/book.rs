@@ -1,4 +1,5 @@
 use super::keys::{Key, key_of};
+use super::leases::{LeaseId, Leases, PutUnder};
 use super::{Granted, lease_lost};
 use crate::{Endpoint, RegistryError};
 use futures_channel::oneshot;
@@ -7,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// What this process wants to be in etcd, and what it still has to do for it.
 #[derive(Debug, Default)]
@@ -18,10 +20,8 @@ pub(super) struct Book {
     /// Keys somebody waits for.
     waiting: HashSet<Key>,
     last_number: u64,
-    /// The etcd lease for each time to live in seconds.
-    leases: HashMap<i64, i64>,
-    /// Every etcd lease this process ever had.
-    own_leases: HashSet<i64>,
+    /// What is renewed, told to who does so.
+    leases: watch::Sender<Leases>,
 }
 
 #[derive(Debug)]
@@ -31,13 +31,13 @@ struct Wanted {
     number: u64,
     lost: Arc<AtomicBool>,
     queued: bool,
-    /// Whether it may be in etcd: it was put, or a put was begun.
-    begun: bool,
+    under: PutUnder,
     waiter: Option<Waiter<Granted>>,
 }
 
 #[derive(Debug, Default)]
 struct Deletion {
+    under: PutUnder,
     waiter: Option<Waiter<()>>,
 }
 
@@ -84,22 +84,25 @@ impl Book {
         let key = key_of(&endpoint);
         self.last_number += 1;
         // The put to come takes the place of the deletion.
-        let doomed = self.to_delete.remove(&key);
-        if let Some(waiter) = doomed.and_then(|deletion| deletion.waiter) {
+        let doomed = self.to_delete.remove(&key).unwrap_or_default();
+        if let Some(waiter) = doomed.waiter {
             let _ = waiter.reply.send(Ok(()));
         }
+        let older = self.wanted.remove(&key);
+        let under = older.as_ref().map_or(doomed.under, |older| older.under.clone());
         let wanted = Wanted {
             endpoint,
             ttl_s,
             number: self.last_number,
             lost: Arc::default(),
             queued: false,
-            begun: false,
+            under,
             waiter: Some(Waiter { reply, deadline }),
         };
-        if let Some(older) = self.wanted.insert(key.clone(), wanted) {
+        if let Some(older) = older {
             older.lose();
         }
+        self.wanted.insert(key.clone(), wanted);
         self.waiting.insert(key.clone());
         self.queue(&key);
     }
@@ -113,14 +116,15 @@ impl Book {
         deadline: Instant,
     ) -> bool {
         let key = key_of(endpoint);
-        if self.wanted.get(&key).is_none_or(|wanted| wanted.number != number) {
+        if !self.is_current(&key, number) {
             if let Some(reply) = reply {
                 let _ = reply.send(Err(lease_lost(endpoint)));
             }
             return false;
         }
-        self.wanted.remove(&key);
-        self.doom(key, reply.map(|reply| Waiter { reply, deadline }));
+        if let Some(wanted) = self.wanted.remove(&key) {
+            self.doom(key, wanted.under, reply.map(|reply| Waiter { reply, deadline }));
+        }
         true
     }
 
@@ -149,7 +153,6 @@ impl Book {
             let Some(key) = self.to_put.pop_front() else { break };
             if let Some(wanted) = self.wanted.get_mut(&key).filter(|wanted| wanted.queued) {
                 wanted.queued = false;
-                wanted.begun = true;
                 let (number, ttl_s, endpoint) = (wanted.number, wanted.ttl_s, wanted.endpoint.clone());
                 puts.push(Put { key, number, ttl_s, endpoint });
             }
@@ -157,18 +160,29 @@ impl Book {
         puts
     }
 
+    /// A put under this lease is about to be sent.
+    pub(super) fn begins(&mut self, put: &Put, lease: LeaseId) {
+        if let Some(wanted) = self.wanted.get_mut(&put.key)
+            && !wanted.under.contains(&lease)
+        {
+            wanted.under.push(lease);
+        }
+    }
+
     /// A put is in etcd. Says whether it is still what is wanted, or has been given up meanwhile.
-    pub(super) fn granted(&mut self, put: &Put) -> bool {
+    pub(super) fn granted(&mut self, put: &Put, lease: LeaseId) -> bool {
         let Some(wanted) = self.wanted.get_mut(&put.key).filter(|wanted| wanted.number == put.number) else {
             return false;
         };
         self.waiting.remove(&put.key);
+        wanted.under = PutUnder::from_elem(lease, 1);
         let Some(waiter) = wanted.waiter.take() else { return true };
         let granted = Granted { number: wanted.number, lost: wanted.lost.clone() };
         if waiter.reply.send(Ok(granted)).is_err() {
             // Nobody waits any more, so nobody would ever give it back.
+            let under = std::mem::take(&mut wanted.under);
             self.wanted.remove(&put.key);
-            self.doom(put.key.clone(), None);
+            self.doom(put.key.clone(), under, None);
             return false;
         }
         true
@@ -188,8 +202,16 @@ impl Book {
         }
     }
 
-    pub(super) fn next_deletions(&self, max: usize) -> Vec<Key> {
-        self.to_delete.keys().take(max).cloned().collect()
+    /// Keys to be deleted, each with the leases under which it may be ours; one with several is there several times.
+    pub(super) fn next_deletions(&self, max: usize) -> Vec<(Key, LeaseId)> {
+        let mut deletions = Vec::new();
+        for (key, Deletion { under, .. }) in &self.to_delete {
+            if !deletions.is_empty() && deletions.len() + under.len() > max {
+                break;
+            }
+            deletions.extend(under.iter().map(|lease| (key.clone(), *lease)));
+        }
+        deletions
     }
 
     pub(super) fn deleted(&mut self, key: &Key) {
@@ -222,26 +244,24 @@ impl Book {
                 let _ = waiter.reply.send(Err(timeout()));
             }
             let Some(wanted) = self.wanted.remove(&key) else { continue };
-            if wanted.begun {
-                self.doom(key, None);
-            }
+            self.doom(key, wanted.under, None);
             if let Some(waiter) = wanted.waiter {
                 let _ = waiter.reply.send(Err(timeout()));
             }
         }
     }
 
-    /// What an entry seen in etcd, under this lease, means. An entry under a lease that was never ours is from
+    /// What an entry seen in etcd, under this lease, means. One under a lease that it was not put under here is from
     /// somebody who registered the instance after us, and takes our hold on it.
-    pub(super) fn claim(&mut self, key: &Key, lease: i64) -> Claim {
-        if self.to_delete.contains_key(key) {
-            return if self.own_leases.contains(&lease) { Claim::Doomed } else { Claim::Foreign };
+    pub(super) fn claim(&mut self, key: &Key, lease: LeaseId) -> Claim {
+        if let Some(Deletion { under, .. }) = self.to_delete.get(key) {
+            return if under.contains(&lease) { Claim::Doomed } else { Claim::Foreign };
         }
         let Some(wanted) = self.wanted.get(key) else { return Claim::Foreign };
         if wanted.queued {
             return Claim::Pending;
         }
-        if self.own_leases.contains(&lease) {
+        if wanted.under.contains(&lease) {
             return Claim::Own;
         }
         if let Some(wanted) = self.wanted.remove(key) {
@@ -256,47 +276,64 @@ impl Book {
     }
 
     /// Whether the entry is as it is wanted: the same value under the lease that is kept alive.
-    pub(super) fn is_as_wanted(&self, key: &Key, endpoint: &Endpoint, lease: i64) -> bool {
-        self.wanted.get(key).is_some_and(|wanted| {
-            *wanted.endpoint == *endpoint && self.leases.get(&wanted.ttl_s) == Some(&lease)
-        })
+    pub(super) fn is_as_wanted(&self, key: &Key, endpoint: &Endpoint, lease: LeaseId) -> bool {
+        self.wanted
+            .get(key)
+            .is_some_and(|wanted| *wanted.endpoint == *endpoint && self.lease(wanted.ttl_s) == Some(lease))
     }
 
-    pub(super) fn leases(&self) -> Vec<(i64, i64)> {
-        self.leases.iter().map(|(ttl_s, lease)| (*ttl_s, *lease)).collect()
+    pub(super) fn leases(&self) -> watch::Receiver<Leases> {
+        self.leases.subscribe()
     }
 
-    pub(super) fn lease(&self, ttl_s: i64) -> Option<i64> {
-        self.leases.get(&ttl_s).copied()
+    pub(super) fn lease(&self, ttl_s: i64) -> Option<LeaseId> {
+        self.leases.borrow().get(&ttl_s).copied()
     }
 
-    pub(super) fn add_lease(&mut self, ttl_s: i64, lease: i64) {
-        self.leases.insert(ttl_s, lease);
-        self.own_leases.insert(lease);
+    pub(super) fn holds(&self, lease: LeaseId) -> bool {
+        self.leases.borrow().values().any(|held| *held == lease)
     }
 
-    /// A lease ran out, and with it all that was put under it.
-    pub(super) fn forget_lease(&mut self, ttl_s: i64) {
-        self.leases.remove(&ttl_s);
-        let keys: Vec<Key> = self
-            .wanted
-            .iter()
-            .filter(|(_, wanted)| wanted.ttl_s == ttl_s)
-            .map(|(key, _)| key.clone())
-            .collect();
-        keys.iter().for_each(|key| self.queue(key));
+    pub(super) fn add_lease(&mut self, ttl_s: i64, lease: LeaseId) {
+        self.leases.send_modify(|leases| {
+            leases.insert(ttl_s, lease);
+        });
     }
 
-    pub(super) fn own_leases(&self) -> impl Iterator<Item = i64> + '_ {
-        self.own_leases.iter().copied()
+    /// A lease is no more, and with it all that was put under it.
+    pub(super) fn forget_lease(&mut self, lease: LeaseId) {
+        self.leases.send_modify(|leases| leases.retain(|_, held| *held != lease));
+        let mut gone = Vec::new();
+        for (key, wanted) in &mut self.wanted {
+            if wanted.under.contains(&lease) {
+                wanted.under.retain(|under| *under != lease);
+                gone.push(key.clone());
+            }
+        }
+        gone.drain(..).for_each(|key| self.queue(&key));
+        for (key, deletion) in &mut self.to_delete {
+            deletion.under.retain(|under| *under != lease);
+            if deletion.under.is_empty() {
+                gone.push(key.clone());
+            }
+        }
+        gone.iter().for_each(|key| self.deleted(key));
     }
 
-    fn doom(&mut self, key: Key, waiter: Option<Waiter<()>>) {
+    /// Has a key deleted, if it may be there.
+    fn doom(&mut self, key: Key, under: PutUnder, waiter: Option<Waiter<()>>) {
+        if under.is_empty() {
+            self.waiting.remove(&key);
+            if let Some(waiter) = waiter {
+                let _ = waiter.reply.send(Ok(()));
+            }
+            return;
+        }
         match waiter.is_some() {
             true => self.waiting.insert(key.clone()),
             false => self.waiting.remove(&key),
         };
-        self.to_delete.insert(key, Deletion { waiter });
+        self.to_delete.insert(key, Deletion { under, waiter });
     }
 }
 

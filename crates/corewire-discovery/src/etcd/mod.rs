@@ -1,7 +1,10 @@
 mod book;
 mod contain;
 mod keys;
+mod leases;
 mod options;
+mod probe;
+mod renew;
 mod session;
 mod worker;
 mod writes;
@@ -30,6 +33,10 @@ use tokio::sync::mpsc::UnboundedSender;
 /// meanwhile reaches the watchers as changes, and endpoints that are missing get
 /// [`EtcdOptions::absence_grace`] to register again. Of two processes that register the same instance the later
 /// one holds it.
+///
+/// It talks to the member that answers first; the others are asked a tenth of a second later each. A lease is renewed
+/// when a third of its time to live is over, beside whatever else is asked of etcd. A member that has not answered by the
+/// end of the second third (half a second later, for the shortest leases) is given up for another one.
 ///
 /// Leases outlive the registry handle: the thread ends when the registry and all leases are dropped. A process
 /// that must not leave its endpoints behind for the time to live waits for [`Lease::deregister`].

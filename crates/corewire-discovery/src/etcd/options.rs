@@ -6,7 +6,8 @@ use std::time::Duration;
 /// How an [`EtcdRegistry`](super::EtcdRegistry) reaches etcd, and how it behaves when it does not.
 #[derive(Clone)]
 pub struct EtcdOptions {
-    /// Addresses of the cluster's members, `host:port`, at least one.
+    /// Addresses of the cluster's members, `host:port`, at least one. All should be stated: leases outlive the loss of
+    /// one of them then.
     pub members: Vec<String>,
     /// First part of every key, without slashes at its ends. Default `corewire`.
     pub prefix: String,

@@ -1,13 +1,13 @@
 use super::book::Claim;
 use super::keys::{Key, decode_value};
+use super::leases::LeaseId;
+use super::renew::renew;
 use super::worker::{AllGone, Started, TICK, Worker};
-use etcd_client::{
-    Client, ConnectOptions, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchResponse,
-};
+use etcd_client::{Client, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchResponse};
 use hashbrown::HashSet;
 use std::future::Future;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The connection is of no more use; says why.
 #[derive(Debug)]
@@ -15,26 +15,43 @@ pub(super) struct Failure(pub(super) String);
 
 /// Entries asked for at once. With values of a few hundred bytes a page stays far below gRPC's limit of 4 MiB.
 const PAGE: i64 = 500;
-/// Pings on an idle connection; etcd closes connections that ping more often than every 5 s.
-const PING_INTERVAL: Duration = Duration::from_secs(6);
-const PING_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long to sleep when nothing is due.
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
 
 impl Worker {
-    /// One connection, from connecting to its loss or until nobody needs it any more.
-    pub(super) async fn session(&mut self, started: &mut Option<Started>) -> Result<AllGone, Failure> {
-        let mut client = self.connect().await?;
+    /// One connection, to its loss or until nobody needs it any more.
+    pub(super) async fn session(
+        &mut self,
+        mut client: Client,
+        started: &mut Option<Started>,
+    ) -> Result<AllGone, Failure> {
         // Leases first: they are what runs out while a long list is read.
-        self.keep_alive(&mut client).await?;
+        self.renew_now(&mut client).await?;
+        let (gone, on_gone) = unbounded_channel();
+        let renewing = renew(client.clone(), self.book.leases(), gone, self.options.request_timeout);
+        tokio::select! {
+            biased;
+            failure = renewing => Err(failure),
+            done = self.serve(client, on_gone, started) => done,
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        mut client: Client,
+        mut gone: UnboundedReceiver<LeaseId>,
+        started: &mut Option<Started>,
+    ) -> Result<AllGone, Failure> {
         let revision = self.list(&mut client).await?;
         let root = self.keys.root().to_owned();
         let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1).with_fragment();
         let mut watch = self.timed(client.watch(root, Some(options))).await?;
+        self.established = Some(Instant::now());
         if let Some(started) = started.take()
             && started.send(Ok(())).is_err()
         {
             return Ok(AllGone);
         }
-        let mut keep_alive_at = self.next_keep_alive();
         let mut tick_at = Instant::now();
         loop {
             let now = Instant::now();
@@ -43,17 +60,11 @@ impl Worker {
                 self.expire(now);
                 tick_at = now + TICK;
             }
-            if now >= keep_alive_at {
-                self.keep_alive(&mut client).await?;
-                keep_alive_at = self.next_keep_alive();
-            }
-            let mut wait = keep_alive_at.saturating_duration_since(now);
-            if self.has_deadlines() {
-                wait = wait.min(TICK);
-            }
+            let wait = if self.has_deadlines() { TICK } else { IDLE_WAIT };
             let has_work = self.book.has_work();
             tokio::select! {
                 biased;
+                Some(lease) = gone.recv() => self.book.forget_lease(lease),
                 response = watch.message() => match response {
                     Ok(Some(response)) => self.apply(&response)?,
                     Ok(None) => return Err(Failure("the watch ended".into())),
@@ -66,56 +77,10 @@ impl Worker {
                 () = std::future::ready(()), if has_work => {
                     self.delete_some(&mut client).await?;
                     self.put_some(&mut client).await?;
-                    // A lease granted just now may be due sooner than all others.
-                    keep_alive_at = keep_alive_at.min(self.next_keep_alive());
                 }
                 () = tokio::time::sleep(wait) => {}
             }
         }
-    }
-
-    /// A client for the members that can be reached. A plain connection tells within a moment which ones can;
-    /// the client would keep requests to the others waiting.
-    async fn connect(&mut self) -> Result<Client, Failure> {
-        let mut reachable = Vec::new();
-        let mut reason = String::new();
-        for member in &self.options.members {
-            match tokio::time::timeout(self.options.request_timeout, TcpStream::connect(member.as_str()))
-                .await
-            {
-                // To a port of this machine where nobody listens, TCP may connect to itself.
-                Ok(Ok(stream)) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                    reason = format!("{member}: nobody listens");
-                }
-                Ok(Ok(_)) => reachable.push(member.clone()),
-                Ok(Err(error)) => reason = format!("{member}: {error}"),
-                Err(_) => {
-                    reason = format!("{member}: no connection within {:?}", self.options.request_timeout)
-                }
-            }
-        }
-        if reachable.is_empty() {
-            return Err(Failure(reason));
-        }
-        self.reached = true;
-        self.timed(Client::connect(reachable, Some(self.connect_options()))).await
-    }
-
-    fn connect_options(&self) -> ConnectOptions {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(self.options.request_timeout)
-            .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
-            .with_keep_alive_while_idle(true)
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
-        if let Some((name, password)) = &self.options.user {
-            options = options.with_user(name, password);
-        }
-        #[cfg(feature = "etcd-tls")]
-        if let Some(tls) = &self.options.tls {
-            options = options.with_tls(super::options::client_tls(tls));
-        }
-        options
     }
 
     /// Reads the whole prefix, page by page at one revision, and brings the catalog in line with it.
@@ -171,14 +136,14 @@ impl Worker {
             tracing::warn!(key = %String::from_utf8_lossy(entry.key()), "entry left out: not service/instance");
             return;
         };
-        let claim = self.book.claim(&key, entry.lease());
+        let lease = LeaseId(entry.lease());
+        let claim = self.book.claim(&key, lease);
         let endpoint = decode_value(&key, entry.value());
         if let Err(error) = &endpoint {
             tracing::warn!(service = %key.0, instance = %key.1, %error, "entry left out");
         }
         if let Some((present, confirmed)) = listing {
-            if claim == Claim::Own
-                && endpoint.as_ref().is_ok_and(|e| self.book.is_as_wanted(&key, e, entry.lease()))
+            if claim == Claim::Own && endpoint.as_ref().is_ok_and(|e| self.book.is_as_wanted(&key, e, lease))
             {
                 confirmed.insert(key.clone());
             }

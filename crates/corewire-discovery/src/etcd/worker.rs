@@ -1,11 +1,13 @@
 use super::book::Book;
 use super::contain::contained;
 use super::keys::{Key, Keys, key_of};
+use super::probe::{NoMember, connect};
 use super::session::Failure;
 use super::{Command, EtcdOptions};
 use crate::{Catalog, RegistryError};
 use futures_channel::oneshot;
 use hashbrown::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -33,7 +35,9 @@ pub(super) fn spawn(
         book: Book::default(),
         absent: HashMap::new(),
         own_writes: HashMap::new(),
-        reached: false,
+        established: None,
+        // Not all begin with the same.
+        next_member: fastrand::usize(..1 << 16),
     };
     let thread = std::thread::Builder::new().name("corewire-etcd".into());
     thread.spawn(move || runtime.block_on(worker.run(started))).map_err(refused)?;
@@ -51,8 +55,10 @@ pub(super) struct Worker {
     pub(super) absent: HashMap<Key, Instant>,
     /// Revision of our last write to a key, until the watch has come so far; older events of the key are stale.
     pub(super) own_writes: HashMap<Key, i64>,
-    /// Whether the last attempt got as far as a connection.
-    pub(super) reached: bool,
+    /// Since when the connection serves; `None` if it came to an end before.
+    pub(super) established: Option<Instant>,
+    /// Which member is asked first: another one each time.
+    next_member: usize,
     commands: UnboundedReceiver<Command>,
 }
 
@@ -65,8 +71,8 @@ pub(super) struct AllGone;
 const RETRY: Duration = Duration::from_millis(200);
 /// The same when etcd is there but does not do what it is asked: it may be overloaded, or may never do it.
 const RETRY_MAX: Duration = Duration::from_millis(800);
-/// A connection that held for so long was not part of the trouble before it.
-const GOOD_SESSION: Duration = Duration::from_secs(10);
+/// A connection that served for so long was not part of the trouble before it, and is replaced at once.
+const GOOD_SESSION: Duration = Duration::from_secs(1);
 /// How often deadlines are looked at while there are any.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
@@ -76,11 +82,10 @@ impl Worker {
         let mut last_failure = None;
         let mut last_retry = RETRY / 2;
         loop {
-            self.reached = false;
-            let begun = Instant::now();
-            let failure = match contained(self.session(&mut started)).await {
+            self.established = None;
+            let (failure, reached) = match self.attempt(&mut started).await {
                 Ok(AllGone) => return,
-                Err(Failure(reason)) => reason,
+                Err(NoMember { failure: Failure(reason), reached }) => (reason, reached),
             };
             if let Some(waiting) = &started
                 && (waiting.is_canceled() || !self.options.wait_for_etcd)
@@ -94,30 +99,44 @@ impl Worker {
                 tracing::warn!(reason = %failure, "etcd is away; the last known endpoints are served");
             }
             last_failure = Some(failure);
-            if begun.elapsed() > GOOD_SESSION {
+            if self.established.is_some_and(|since| since.elapsed() > GOOD_SESSION) {
                 last_retry = RETRY / 2;
+                continue;
             }
-            let retry = if self.reached { (last_retry * 2).min(RETRY_MAX) } else { RETRY };
+            let retry = if reached { (last_retry * 2).min(RETRY_MAX) } else { RETRY };
             last_retry = retry;
-            if let Err(AllGone) = self.pause(retry).await {
+            if let Err(AllGone) = self.meanwhile(tokio::time::sleep(retry)).await {
                 return;
             }
         }
     }
 
-    /// Waits for the next attempt; meanwhile commands are taken down and deadlines kept.
-    async fn pause(&mut self, retry: Duration) -> Result<(), AllGone> {
-        let until = Instant::now() + retry;
+    /// Connects and serves, until the connection is lost.
+    async fn attempt(&mut self, started: &mut Option<Started>) -> Result<AllGone, NoMember> {
+        self.next_member = self.next_member.wrapping_add(1);
+        let connecting = connect(self.options.clone(), self.next_member);
+        let client = match self.meanwhile(connecting).await {
+            Ok(connected) => connected?,
+            Err(AllGone) => return Ok(AllGone),
+        };
+        let served = contained(self.session(client, started)).await;
+        served.map_err(|failure| NoMember { failure, reached: true })
+    }
+
+    /// Waits for something while there is no connection: commands are taken down and deadlines kept.
+    async fn meanwhile<T>(&mut self, what: impl Future<Output = T>) -> Result<T, AllGone> {
+        let mut what = pin!(what);
+        let mut tick_at = Instant::now();
         loop {
             let now = Instant::now();
-            self.expire(now);
-            if now >= until {
-                return Ok(());
+            if now >= tick_at {
+                self.expire(now);
+                tick_at = now + TICK;
             }
-            let wait = (until - now).min(TICK);
             tokio::select! {
+                done = &mut what => return Ok(done),
                 command = self.next_command() => self.take_down(command?),
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(TICK) => {}
             }
         }
     }

@@ -1,39 +1,31 @@
 use super::book::Put;
-use super::keys::{Key, encode_value};
+use super::keys::encode_value;
+use super::leases::{LeaseId, Pace};
+use super::renew::renew_once;
 use super::session::Failure;
 use super::worker::{AllGone, Worker};
 use etcd_client::{Client, Compare, CompareOp, Error, PutOptions, Txn, TxnOp, TxnOpResponse};
-use std::time::{Duration, Instant};
 
 /// Operations in one transaction; etcd's own limit is 128 unless set otherwise.
 const BATCH: usize = 100;
 
 /// What is written to etcd: leases, registrations and deletions.
 impl Worker {
-    pub(super) fn next_keep_alive(&self) -> Instant {
-        // Three chances before a lease runs out.
-        let interval = |(ttl_s, _): &(i64, i64)| Duration::from_millis(ttl_s.unsigned_abs() * 1000 / 3);
-        let idle = Duration::from_secs(60);
-        Instant::now() + self.book.leases().iter().map(interval).min().unwrap_or(idle).min(idle)
-    }
-
-    pub(super) async fn keep_alive(&mut self, client: &mut Client) -> Result<(), Failure> {
-        for (ttl_s, lease) in self.book.leases() {
-            match self.timed_result(client.lease_keep_alive(lease)).await? {
-                Ok(_) => {}
-                // What the client says when etcd answers that there is no such lease.
-                Err(Error::LeaseKeepAliveError(_)) => self.book.forget_lease(ttl_s),
-                Err(error) => return Err(error.into()),
-            }
-        }
+    /// Renews all leases; what was under those that are gone is put again.
+    pub(super) async fn renew_now(&mut self, client: &mut Client) -> Result<(), Failure> {
+        let leases = self.book.leases().borrow().clone();
+        let pace = Pace::of(&leases, self.options.request_timeout);
+        let held: Vec<LeaseId> = leases.into_values().collect();
+        let gone = renew_once(client, &held, pace.answer_max).await?;
+        gone.into_iter().for_each(|lease| self.book.forget_lease(lease));
         Ok(())
     }
 
-    async fn lease(&mut self, client: &mut Client, ttl_s: i64) -> Result<i64, Failure> {
+    async fn lease(&mut self, client: &mut Client, ttl_s: i64) -> Result<LeaseId, Failure> {
         if let Some(lease) = self.book.lease(ttl_s) {
             return Ok(lease);
         }
-        let lease = self.timed(client.lease_grant(ttl_s, None)).await?.id();
+        let lease = LeaseId(self.timed(client.lease_grant(ttl_s, None)).await?.id());
         self.book.add_lease(ttl_s, lease);
         Ok(lease)
     }
@@ -69,34 +61,40 @@ impl Worker {
     /// Puts all or none. Returns the reason if etcd refuses them.
     async fn put(&mut self, client: &mut Client, puts: &[Put]) -> Result<Option<String>, Failure> {
         let mut operations = Vec::with_capacity(puts.len());
+        let mut leases = Vec::with_capacity(puts.len());
         for put in puts {
             let lease = self.lease(client, put.ttl_s).await?;
             let value = match encode_value(&put.endpoint) {
                 Ok(value) => value,
                 Err(error) => return Ok(Some(error.to_string())),
             };
-            let options = PutOptions::new().with_lease(lease);
+            leases.push(lease);
+            let options = PutOptions::new().with_lease(lease.0);
             operations.push(TxnOp::put(self.keys.encode(&put.key), value, Some(options)));
         }
+        puts.iter().zip(&leases).for_each(|(put, lease)| self.book.begins(put, *lease));
         match self.timed_result(client.txn(Txn::new().and_then(operations))).await? {
             Ok(response) => {
                 let revision = response.header().map_or(0, |header| header.revision());
-                for put in puts {
+                for (put, lease) in puts.iter().zip(leases) {
                     if !self.book.is_current(&put.key, put.number) {
                         continue;
                     }
                     // Who is told that it is registered is to find it.
                     self.own_writes.insert(put.key.clone(), revision);
                     self.catalog.put_or_warn(&put.endpoint);
-                    if !self.book.granted(put) {
+                    if !self.book.granted(put, lease) {
                         self.catalog.remove(&put.key.0, &put.key.1);
                     }
                 }
                 Ok(None)
             }
             Err(error) if is(&error, NOT_FOUND) => {
-                // The lease ran out under us; with a new one they are put again.
-                puts.iter().for_each(|put| self.book.forget_lease(put.ttl_s));
+                // A lease ran out under us. What was under it is put again under a new one.
+                self.renew_now(client).await?;
+                if leases.into_iter().all(|lease| self.book.holds(lease)) {
+                    return Err(error.into());
+                }
                 puts.iter().for_each(|put| self.book.queue(&put.key));
                 Ok(None)
             }
@@ -106,29 +104,26 @@ impl Worker {
     }
 
     pub(super) async fn delete_some(&mut self, client: &mut Client) -> Result<(), Failure> {
-        let keys = self.book.next_deletions(BATCH);
-        if keys.is_empty() {
+        let deletions = self.book.next_deletions(BATCH);
+        if deletions.is_empty() {
             return Ok(());
         }
-        let leases: Vec<i64> = self.book.own_leases().collect();
-        for lease in leases {
+        let operations = deletions.iter().map(|(key, lease)| {
             // Only what stands under a lease of ours: the instance may be somebody else's by now.
-            let delete = |key: &Key| {
-                let key = self.keys.encode(key);
-                let is_ours = Compare::lease(key.clone(), CompareOp::Equal, lease);
-                TxnOp::txn(Txn::new().when([is_ours]).and_then([TxnOp::delete(key, None)]))
-            };
-            let operations: Vec<TxnOp> = keys.iter().map(delete).collect();
-            let response = self.timed(client.txn(Txn::new().and_then(operations))).await?;
-            let revision = response.header().map_or(0, |header| header.revision());
-            for (key, answer) in keys.iter().zip(response.op_responses()) {
-                // Where nothing was ours, older events of the key are still news.
-                if matches!(answer, TxnOpResponse::Txn(inner) if inner.succeeded()) {
-                    self.own_writes.insert(key.clone(), revision);
-                }
+            let key = self.keys.encode(key);
+            let is_ours = Compare::lease(key.clone(), CompareOp::Equal, lease.0);
+            TxnOp::txn(Txn::new().when([is_ours]).and_then([TxnOp::delete(key, None)]))
+        });
+        let transaction = Txn::new().and_then(operations.collect::<Vec<_>>());
+        let response = self.timed(client.txn(transaction)).await?;
+        let revision = response.header().map_or(0, |header| header.revision());
+        for ((key, _), answer) in deletions.into_iter().zip(response.op_responses()) {
+            // Where nothing was ours, older events of the key are still news.
+            if matches!(answer, TxnOpResponse::Txn(inner) if inner.succeeded()) {
+                self.own_writes.insert(key.clone(), revision);
             }
+            self.book.deleted(&key);
         }
-        keys.iter().for_each(|key| self.book.deleted(key));
         Ok(())
     }
 
@@ -138,8 +133,9 @@ impl Worker {
             self.delete_some(client).await?;
             self.put_some(client).await?;
         }
-        for (_, lease) in self.book.leases() {
-            self.timed(client.lease_revoke(lease)).await?;
+        let leases = self.book.leases().borrow().clone();
+        for lease in leases.into_values() {
+            self.timed(client.lease_revoke(lease.0)).await?;
         }
         Ok(AllGone)
     }

@@ -43,6 +43,13 @@ impl Etcd {
         format!("127.0.0.1:{}", self.client_port)
     }
 
+    /// The sum of etcd's own counters whose lines begin with this.
+    pub(crate) fn metric(&self, prefix: &str) -> u64 {
+        let answer = self.ask("/metrics").expect("etcd answers");
+        let values = answer.lines().filter(|line| line.starts_with(prefix));
+        values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+    }
+
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().expect("etcd can be killed");
@@ -88,15 +95,19 @@ impl Etcd {
 
     /// Right after its start etcd listens before it answers.
     fn answers(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect(self.member()) else { return false };
         if self.tls.is_some() {
-            return true;
+            return TcpStream::connect(self.member()).is_ok();
         }
+        self.ask("/health").is_some_and(|answer| answer.contains("\"true\""))
+    }
+
+    fn ask(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.member()).ok()?;
         let mut answer = String::new();
         stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout can be set");
-        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").is_ok()
-            && stream.read_to_string(&mut answer).is_ok()
-            && answer.contains("\"true\"")
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
     }
 }
 
