@@ -7,7 +7,7 @@
 //!   service at one moment. Every registry has a [`Catalog`] in memory, and a [`Lookup`] or [`Reader`] gets
 //!   snapshots from it without locks, waiting or allocation.
 //! - A [`Balancer`] chooses an endpoint for each call, an [`OutlierDetector`] takes those that keep failing out of
-//!   use for a time.
+//!   use for a time, and a [`PanicMode`] keeps the last known ones in use when most of them leave at once.
 //!
 //! Nothing here needs a particular executor: futures are woken from the registries' own threads.
 //!
@@ -49,6 +49,7 @@ mod etcd;
 mod file;
 mod local;
 mod outlier;
+mod panic_mode;
 mod record;
 mod registry;
 mod snapshot;
@@ -69,6 +70,7 @@ pub use etcd::{EtcdOptions, EtcdRegistry, EtcdTls};
 pub use file::{FileOptions, FileRegistry};
 pub use local::{LocalLease, LocalRegistry, MAX_SHARED, MAX_TTL, MIN_TTL};
 pub use outlier::{OutlierConfig, OutlierDetector};
+pub use panic_mode::{PanicConfig, PanicMode};
 pub use registry::{BoxFuture, Lease, LeaseHandle, RegisterOptions, Registry};
 pub use snapshot::{Snapshot, SnapshotId};
 

@@ -26,6 +26,22 @@ pub struct Gauges {
     pub unsent_bytes: usize,
 }
 
+/// The endpoints of a channel that follows a registry, at a moment; see
+/// [`Channel::endpoints`](crate::Channel::endpoints).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct EndpointGauges {
+    /// Those that the registry lists.
+    pub listed: usize,
+    /// Those that it does not list any more and that are in use, because too many went away at once; see
+    /// [`PanicConfig`](crate::discover::registry::PanicConfig).
+    pub held: usize,
+    /// Those that are out of use for a time, because calls to them keep failing.
+    pub ejected: usize,
+    /// Those that are connected to.
+    pub connected: usize,
+}
+
 impl Gauges {
     /// Nothing is in flight, and nothing waits to be read or sent.
     pub fn is_idle(&self) -> bool {

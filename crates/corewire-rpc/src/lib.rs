@@ -133,7 +133,7 @@ pub use client::{
 pub use corewire_proto::rpc::{
     Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version, Versions,
 };
-pub use gauges::Gauges;
+pub use gauges::{EndpointGauges, Gauges};
 pub use interceptor::{ClientInterceptor, ServerInterceptor};
 #[cfg(feature = "prost")]
 pub use message::Proto;

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use corewire::{ServerError, ServerHandle, wait};
 use corewire_rpc::discover::registry::{
-    ConsistentHash, Endpoint, LocalLease, LocalRegistry, OutlierConfig, RoundRobin, SmoothWeighted,
+    ConsistentHash, Endpoint, LocalLease, LocalRegistry, OutlierConfig, PanicConfig, RoundRobin,
+    SmoothWeighted,
 };
 use corewire_rpc::discover::{DiscoverBuilder, DiscoverError, Registration};
 use corewire_rpc::{Bytes, Channel, Code, Context, RpcServer, Service, Sink, Status};
@@ -319,6 +320,65 @@ fn an_endpoint_that_keeps_failing_is_taken_out_for_a_time_and_tried_again() {
     assert!(count.load(Ordering::SeqCst) <= 4, "it got {count:?} calls");
     is_well.store(true, Ordering::SeqCst);
     eventually_answers(&channel, &["sick", "well"]);
+}
+
+/// So many endpoints at these servers.
+fn put_many(registry: &LocalRegistry, servers: &[ServerHandle], count: usize) -> Vec<LocalLease> {
+    let at = |n: usize| put(registry, &n.to_string(), servers[n % servers.len()].local_addrs()[0]);
+    (0..count).map(at).collect()
+}
+
+/// Endpoints of a channel: listed, held, connected.
+fn endpoints(channel: &Channel) -> (usize, usize, usize) {
+    let now = wait(channel.endpoints()).unwrap();
+    (now.listed, now.held, now.connected)
+}
+
+#[test]
+fn hundreds_of_endpoints_that_leave_at_once_are_called_on() {
+    let registry = LocalRegistry::new();
+    let servers = ["one", "two", "three", "four"].map(unregistered);
+    let fast = || in_turn(&registry).fail_fast();
+    let (channel, follows) = (build(fast()), build(fast().no_panic_threshold()));
+    let leases = put_many(&registry, &servers, 200);
+    eventually("all are connected to", || {
+        endpoints(&channel) == (200, 0, 200) && endpoints(&follows) == (200, 0, 200)
+    });
+    // As when the leases of all lapse: one after the other, within a moment.
+    let lapsing = std::thread::spawn(move || drop(leases));
+    answers(&channel, 400);
+    lapsing.join().unwrap();
+    eventually("all are gone", || endpoints(&channel) == (0, 200, 200));
+    let answered = answers(&channel, 400);
+    assert!(answered.len() == 4 && answered.values().all(|count| *count == 100), "{answered:?}");
+    let none = name(&follows).unwrap_err();
+    assert!(none.message().contains("knows no endpoint of Who"), "{none}");
+    // When enough are back, the others are gone.
+    let _some = put_many(&registry, &servers, 99);
+    eventually("too few are back", || endpoints(&channel) == (99, 101, 200));
+    answers(&channel, 400);
+    let _one_more = put(&registry, "99", servers[0].local_addrs()[0]);
+    eventually("the others are given up", || endpoints(&channel) == (100, 0, 100));
+    assert_eq!(answers(&channel, 400).len(), 4);
+}
+
+#[test]
+fn endpoints_that_left_are_given_up_when_nothing_good_is_heard_of_them() {
+    let registry = LocalRegistry::new();
+    let servers = ["one", "two"].map(unregistered);
+    let hold = Duration::from_secs(1);
+    let config = PanicConfig { hold, ..PanicConfig::default() };
+    let channel = build(in_turn(&registry).fail_fast().panic_threshold(config));
+    let leases = put_many(&registry, &servers, 8);
+    eventually("all are connected to", || endpoints(&channel) == (8, 0, 8));
+    drop(leases);
+    let began = Instant::now();
+    while began.elapsed() < hold * 2 {
+        name(&channel).unwrap();
+    }
+    // Without a call, and without a change of the registry.
+    eventually("they are given up", || endpoints(&channel) == (0, 0, 0));
+    assert!(name(&channel).unwrap_err().message().contains("knows no endpoint of Who"));
 }
 
 #[test]

@@ -38,7 +38,7 @@ use self::settings::Settings;
 pub use self::streaming::{BidiStreaming, ClientStreaming, ResponseFuture, ServerStreaming};
 pub use self::unary::{Unary, UnaryCall, WithMetadata};
 use crate::discover::{DiscoverBuilder, RegistrySource};
-use crate::gauges::Gauges;
+use crate::gauges::{EndpointGauges, Gauges};
 use crate::interceptor::ClientInterceptor;
 use crate::link::{self, Group};
 use crate::message::Message;
@@ -187,6 +187,19 @@ impl Channel {
             return Gauges::default();
         }
         receiver.await.unwrap_or_default()
+    }
+
+    /// The endpoints that it has now; `None` if it follows no registry, or its worker has stopped.
+    pub async fn endpoints(&self) -> Option<EndpointGauges> {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        let key = self.shared.key;
+        let asked = self.shared.worker.run(move || {
+            let discovered = local::find(key).and_then(|channel| channel.discovered.clone());
+            // Whoever asked may have gone.
+            let _ = sender.send(discovered.map(|discovered| discovered.endpoints()));
+        });
+        asked.ok()?;
+        receiver.await.ok()?
     }
 
     /// Closes its connections. Calls in flight fail, and so do later ones.

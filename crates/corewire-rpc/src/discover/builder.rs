@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use corewire::ConnectError;
-use corewire_discovery::{Balancer, OutlierConfig, RegistryError, TwoChoices, ZoneAware};
+use corewire_discovery::{Balancer, OutlierConfig, PanicConfig, RegistryError, TwoChoices, ZoneAware};
 
 use super::source::RegistrySource;
 use crate::client::{Channel, ChannelBuilder, Discovery};
@@ -16,6 +16,7 @@ use crate::client::{Channel, ChannelBuilder, Discovery};
 /// | balancer | [`TwoChoices`]: weights, calls in flight and latency |
 /// | zone | none preferred |
 /// | outliers | out after 5 failures in a row, for 5 s and longer, half of the endpoints at most ([`OutlierConfig`]) |
+/// | panic threshold | while fewer than half of the endpoints are listed that were, of 3 or more, the others are used on ([`PanicConfig`]) |
 /// | health check (version 2) | an endpoint is used once it has answered a ping, and pinged after 5 s of silence; 2 s to answer |
 /// | connections per endpoint | 1, made when the balancer first chooses the endpoint |
 /// | connect timeout | 2 s for each address |
@@ -39,6 +40,7 @@ pub struct DiscoverBuilder {
     zone: Option<Box<str>>,
     zone_min: usize,
     outliers: Option<OutlierConfig>,
+    panic: Option<PanicConfig>,
     is_eager: bool,
 }
 
@@ -64,6 +66,7 @@ impl DiscoverBuilder {
             zone: None,
             zone_min: 1,
             outliers: Some(OutlierConfig::default()),
+            panic: Some(PanicConfig::default()),
             is_eager: false,
         }
     }
@@ -96,6 +99,18 @@ impl DiscoverBuilder {
     /// Uses endpoints however often calls to them fail.
     pub fn no_outliers(mut self) -> Self {
         self.outliers = None;
+        self
+    }
+
+    /// When endpoints that left the registry are used on, because most of them left at once.
+    pub fn panic_threshold(mut self, config: PanicConfig) -> Self {
+        self.panic = Some(config);
+        self
+    }
+
+    /// Follows the registry however few endpoints it lists.
+    pub fn no_panic_threshold(mut self) -> Self {
+        self.panic = None;
         self
     }
 
@@ -144,7 +159,7 @@ impl DiscoverBuilder {
     /// The registry cannot be opened (one that is away: see [`connect`](super::connect)), the name of the service is not
     /// valid, or no worker can be had.
     pub async fn build(self) -> Result<Channel, DiscoverError> {
-        let Self { source, service, channel, balancer, zone, zone_min, outliers, is_eager } = self;
+        let Self { source, service, channel, balancer, zone, zone_min, outliers, panic, is_eager } = self;
         let registry = source.open().await?;
         let watch = registry.watch(&service).await?;
         let key = registry.catalog().key(&service)?;
@@ -152,7 +167,7 @@ impl DiscoverBuilder {
             Some(zone) => Box::new(ZoneAware::new(zone, balancer).with_local_min(zone_min)),
             None => balancer,
         };
-        Ok(channel.follow(Discovery { registry, key, watch, balancer, outliers, is_eager })?)
+        Ok(channel.follow(Discovery { registry, key, watch, balancer, outliers, panic, is_eager })?)
     }
 }
 

@@ -86,12 +86,17 @@ impl Discovered {
             Outcome::Bad => flight.failed(latency),
             Outcome::Unknown => return,
         }
-        if outcome == Outcome::Good && !member.has_failed.get() {
+        if outcome == Outcome::Good && !member.has_failed.get() && !self.is_panicking.get() {
             return;
         }
-        let state = &mut *self.state.borrow_mut();
-        let Some(outliers) = &mut state.outliers else { return };
         let (began, now) = (self.since_origin(began), self.since_origin(now));
+        let state = &mut *self.state.borrow_mut();
+        if outcome == Outcome::Good
+            && let Some(panic) = &mut state.panic
+        {
+            panic.succeeded(&member.instance, now);
+        }
+        let Some(outliers) = &mut state.outliers else { return };
         if outcome == Outcome::Good {
             return outliers.succeeded(&member.instance, began, now);
         }

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corewire_discovery::{
-    Balancer, OutlierConfig, OutlierDetector, Reader, Registry, ServiceKey, Snapshot, SnapshotId, Watch,
+    Balancer, OutlierConfig, OutlierDetector, PanicConfig, PanicMode, Reader, Registry, ServiceKey, Snapshot,
+    SnapshotId, Watch,
 };
-use corewire_runtime::{JoinHandle, WorkerHandle, spawn_local};
+use corewire_runtime::{JoinHandle, WorkerHandle, sleep_until, spawn_local};
+use futures_lite::future::or;
 use slab::Slab;
 
 use self::calls::InFlight;
@@ -22,6 +24,7 @@ use self::member::Member;
 pub(crate) use self::pick::Avoided;
 use super::local::LocalChannel;
 use super::settings::Settings;
+use crate::gauges::EndpointGauges;
 use crate::link::Group;
 
 /// What a discovered channel is made from.
@@ -32,6 +35,7 @@ pub(crate) struct Discovery {
     pub(crate) watch: Watch,
     pub(crate) balancer: Box<dyn Balancer>,
     pub(crate) outliers: Option<OutlierConfig>,
+    pub(crate) panic: Option<PanicConfig>,
     /// Connects to each endpoint as soon as it is known.
     pub(crate) is_eager: bool,
 }
@@ -51,6 +55,8 @@ pub(super) struct Discovered {
     origin: Instant,
     state: RefCell<State>,
     calls: RefCell<Slab<InFlight>>,
+    /// Endpoints are in use that the registry does not list.
+    is_panicking: Cell<bool>,
     follower: Cell<Option<JoinHandle<()>>>,
 }
 
@@ -58,6 +64,7 @@ struct State {
     reader: Reader,
     balancer: Box<dyn Balancer>,
     outliers: Option<OutlierDetector>,
+    panic: Option<PanicMode>,
     /// All endpoints of the snapshot `members_of`, by instance.
     members: HashMap<Arc<str>, Rc<Member>>,
     members_of: Option<SnapshotId>,
@@ -79,7 +86,7 @@ impl Discovered {
         home: WorkerHandle,
         group: Group,
     ) -> Rc<LocalChannel> {
-        let Discovery { registry, key, watch, balancer, outliers, is_eager } = discovery;
+        let Discovery { registry, key, watch, balancer, outliers, panic, is_eager } = discovery;
         let channel = LocalChannel::following(settings.clone(), home.clone(), group, |channel| {
             Rc::new(Self {
                 _registry: registry,
@@ -94,6 +101,7 @@ impl Discovered {
                     reader: key.reader(),
                     balancer,
                     outliers: outliers.map(OutlierDetector::new),
+                    panic: panic.map(PanicMode::new),
                     members: HashMap::new(),
                     members_of: None,
                     view: Vec::new(),
@@ -103,6 +111,7 @@ impl Discovered {
                     look_from: 0,
                 }),
                 calls: RefCell::default(),
+                is_panicking: Cell::new(false),
                 follower: Cell::default(),
             })
         });
@@ -130,11 +139,25 @@ impl Discovered {
         now.saturating_duration_since(self.origin)
     }
 
-    /// Makes the members those of the registry now.
-    fn follow_registry(&self) {
+    /// Makes the members those in use now. Says when to do so again if the registry tells nothing new.
+    fn follow_registry(&self) -> Option<Instant> {
         let state = &mut *self.state.borrow_mut();
-        let snapshot = state.reader.snapshot().clone();
+        let now = self.since_origin(corewire_driver::clock::now());
+        let snapshot = in_use(&mut state.reader, &mut state.panic, now).clone();
         self.sync(state, &snapshot);
+        let change = state.panic.as_ref()?.next_change()?;
+        self.origin.checked_add(change)
+    }
+
+    /// How many endpoints there are.
+    pub(super) fn endpoints(&self) -> EndpointGauges {
+        let state = &mut *self.state.borrow_mut();
+        EndpointGauges {
+            listed: state.reader.snapshot().len(),
+            held: state.panic.as_ref().map_or(0, PanicMode::held),
+            ejected: state.outliers.as_ref().map_or(0, OutlierDetector::ejected),
+            connected: state.members.values().filter(|member| member.local.has_connections()).count(),
+        }
     }
 
     /// Endpoints that are new get a member, those that are gone give it up.
@@ -144,6 +167,7 @@ impl Discovered {
             return;
         }
         state.members_of = Some(snapshot.id());
+        self.is_panicking.set(state.panic.as_ref().is_some_and(|panic| panic.panicking().is_some()));
         let mut before = std::mem::take(&mut state.members);
         state.members.reserve(snapshot.len());
         for endpoint in snapshot.iter() {
@@ -177,16 +201,39 @@ impl Discovered {
     }
 }
 
+/// The endpoints in use now, ejected or not.
+#[inline]
+fn in_use<'a>(reader: &'a mut Reader, panic: &'a mut Option<PanicMode>, now: Duration) -> &'a Arc<Snapshot> {
+    let listed = reader.snapshot();
+    match panic {
+        Some(panic) => panic.in_use(listed, now),
+        None => listed,
+    }
+}
+
 /// Takes note of the changes of the service, calls or not.
 async fn follow(channel: Weak<LocalChannel>, mut watch: Watch) {
-    while watch.next().await.is_some() {
+    let mut due = None;
+    loop {
+        let told = async { watch.next().await.is_some() };
+        let is_open = match due {
+            None => told.await,
+            Some(due) => {
+                or(told, async {
+                    sleep_until(due).await;
+                    true
+                })
+                .await
+            }
+        };
+        if !is_open {
+            // The registry is closed: what was known last is used on.
+            return;
+        }
         while watch.try_next().is_some() {}
         let Some(channel) = channel.upgrade() else { return };
-        if let Some(discovered) = &channel.discovered {
-            discovered.follow_registry();
-        }
+        due = channel.discovered.as_ref().and_then(|discovered| discovered.follow_registry());
         // Calls that wait for an endpoint.
         channel.wake_all();
     }
-    // The registry is closed: what was known last is used on.
 }

@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use corewire_discovery::{Balancer, Flight, Snapshot};
+use corewire_discovery::{Balancer, Flight, PanicMode, Snapshot};
 use smallvec::SmallVec;
 
 use super::member::Member;
-use super::{Discovered, State};
+use super::{Discovered, State, in_use};
 use crate::link::Link;
 use crate::status::Status;
 
@@ -57,17 +57,18 @@ impl Discovered {
         is_fail_fast: bool,
     ) -> Result<Option<Picked>, Status> {
         let began = corewire_driver::clock::now();
+        let now = self.since_origin(began);
         let state = &mut *self.state.borrow_mut();
-        let State { reader, members_of, .. } = state;
-        let snapshot = reader.snapshot();
+        let State { reader, panic, members_of, .. } = state;
+        let snapshot = in_use(reader, panic, now);
         if *members_of != Some(snapshot.id()) {
             let snapshot = snapshot.clone();
             self.sync(state, &snapshot);
         }
-        let State { reader, balancer, outliers, members, view, view_of, look_from, .. } = state;
-        let whole = &**reader.snapshot();
+        let State { reader, panic, balancer, outliers, members, view, view_of, look_from, .. } = state;
+        let whole = in_use(reader, panic, now);
         let endpoints = match outliers {
-            Some(outliers) => outliers.healthy(whole, self.since_origin(began)),
+            Some(outliers) => outliers.healthy(whole, now),
             None => whole,
         };
         if *view_of != Some(endpoints.id()) {
@@ -128,7 +129,8 @@ impl State {
 
     /// All endpoints that work may be given to.
     fn usable(&mut self) -> impl Iterator<Item = &Rc<Member>> {
-        let snapshot = &**self.reader.snapshot();
+        let panicking = self.panic.as_ref().and_then(PanicMode::panicking);
+        let snapshot = &**panicking.unwrap_or(self.reader.snapshot());
         let takes_work = |(position, _): &(usize, _)| snapshot.effective_weight(*position) > 0;
         let endpoints = snapshot.iter().enumerate().filter(takes_work);
         endpoints.filter_map(|(_, endpoint)| self.members.get(endpoint.instance()))
