@@ -564,3 +564,70 @@ fn random_datagrams_from_random_addresses_break_nothing() {
     transmits(&mut server, 10_000_000);
     assert_eq!((server.len(), server.next_timeout(10_000_000)), (0, None));
 }
+
+/// Two ports at addresses 1 and 2 that know each other, and all that one sends to the other.
+fn with_fec(data: u8, parity: u8) -> (Sessions<Address>, Sessions<Address>) {
+    let config =
+        SessionsConfig { conversation: Config::turbo().fec(data, parity), ..SessionsConfig::default() };
+    (sessions(config.clone()), sessions(config))
+}
+
+#[test]
+fn with_forward_error_correction_a_lost_datagram_needs_no_round_trip() {
+    let (mut client, mut server) = with_fec(4, 2);
+    let id = client.connect(0, 2, 77).unwrap();
+    let mut got = Vec::new();
+    for number in 0..40u8 {
+        client.session(id).unwrap().send(&[number; 100]).unwrap();
+        for (at, (_, datagram)) in (0..).zip(transmits(&mut client, number.into())) {
+            // Every fifth is lost; what the server says is lost altogether.
+            if (number as usize + at) % 5 != 4 {
+                server.receive_each(number.into(), 1, &datagram, |_, message| got.push(message[0])).unwrap();
+            }
+        }
+    }
+    assert_eq!(got, (0..40).collect::<Vec<_>>());
+    assert_eq!(client.peek(id).unwrap().stats().timeout_resends, 0);
+}
+
+#[test]
+fn with_forward_error_correction_datagrams_keep_to_the_mtu_and_runs_to_one_size() {
+    let (mut client, _) = with_fec(10, 3);
+    let id = client.connect(0, 2, 77).unwrap();
+    client.session(id).unwrap().send(&[7; 60_000]).unwrap();
+    let (mut out, mut count) = (Vec::new(), 0);
+    while let Some((_, transmit)) = client.poll_transmit(0, &mut out, 64) {
+        assert!(transmit.segment_size <= 1400);
+        assert_eq!(out.len(), transmit.len);
+        assert_eq!(out.len().div_ceil(transmit.segment_size), transmit.datagrams);
+        count += transmit.datagrams;
+        out.clear();
+    }
+    // Segments of 1,368 bytes at the most.
+    assert_eq!(count, 44 + 4 * 3);
+}
+
+#[test]
+fn forward_error_correction_is_spent_on_nobody_who_is_not_validated() {
+    let (mut client, mut server) = with_fec(1, 3);
+    let id = client.connect(0, 2, 77).unwrap();
+    client.session(id).unwrap().send(&[7; 1000]).unwrap();
+    let first = transmits(&mut client, 0).remove(0).1;
+    let there = server.receive(0, 9, &first).unwrap();
+    server.session(there).unwrap().send(&[7; 100_000]).unwrap();
+    let told = bytes(&transmits(&mut server, 0));
+    assert!((1000..=3 * first.len()).contains(&told), "{told} for {}", first.len());
+}
+
+#[test]
+fn a_peer_without_forward_error_correction_is_understood() {
+    let (mut client, _) = with_fec(10, 3);
+    let mut server = sessions(turbo());
+    let id = server.connect(0, 1, 5).unwrap();
+    server.session(id).unwrap().send(b"plain").unwrap();
+    let mut got = Vec::new();
+    for (_, datagram) in transmits(&mut server, 0) {
+        client.receive_each(0, 2, &datagram, |_, message| got.extend_from_slice(message)).unwrap();
+    }
+    assert_eq!(got, b"plain");
+}

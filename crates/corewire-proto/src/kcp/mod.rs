@@ -1,4 +1,4 @@
-//! Reliable UDP: KCP, wire-compatible with ikcp.c and kcp-go (without FEC and encryption).
+//! Reliable UDP: KCP, wire-compatible with ikcp.c and kcp-go (with its forward error correction, without its encryption).
 //!
 //! [`Kcp`] is one conversation: datagrams, messages and the time go in; datagrams, messages and the time of the
 //! next call come out. [`Sessions`] finds the conversation of a datagram by peer address and conversation id,
@@ -29,6 +29,7 @@ mod control;
 #[cfg(feature = "aead")]
 mod envelope;
 mod error;
+mod fec;
 mod pool;
 mod receive;
 mod receive_ring;

@@ -166,6 +166,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         slot.session = Some(session);
         let id = SessionId { index, generation: slot.generation };
         self.by_peer.insert((address, conversation), id);
+        if let Some(repair) = &mut self.repair {
+            repair.opened(address, id);
+        }
         if !is_validated {
             self.unvalidated += 1;
             self.newcomers.push_back(id);

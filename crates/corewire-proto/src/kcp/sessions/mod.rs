@@ -3,6 +3,7 @@
 mod admission;
 mod answers;
 mod ended;
+mod repair;
 mod settings;
 mod timers;
 
@@ -13,11 +14,13 @@ use std::hash::Hash;
 use self::admission::Origin;
 use self::answers::Answers;
 use self::ended::Ended;
+use self::repair::Repair;
 pub use self::settings::{SessionError, SessionEvent, SessionId, SessionsConfig};
 use self::timers::Timers;
 use super::close::State;
 use super::control::Kcp;
 use super::error::{CloseReason, ConfigError, ReceiveError};
+use super::fec::{FEC_OVERHEAD, Shard};
 use super::transmit::Transmit;
 
 #[derive(Debug)]
@@ -92,6 +95,7 @@ pub struct Sessions<A> {
     events: VecDeque<SessionEvent<A>>,
     ended: Ended<A>,
     answers: Answers<A>,
+    repair: Option<Repair<A>>,
     /// Makes tokens and cookies that nobody can guess.
     secret: RandomState,
     tokens: u64,
@@ -107,8 +111,13 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     ///
     /// # Errors
     /// A setting of the conversations is out of range.
-    pub fn new(config: SessionsConfig) -> Result<Self, ConfigError> {
+    pub fn new(mut config: SessionsConfig) -> Result<Self, ConfigError> {
         config.conversation.validate()?;
+        let repair = config.conversation.shards.map(Repair::new);
+        if repair.is_some() {
+            config.conversation = config.conversation.reserve(FEC_OVERHEAD);
+            config.conversation.validate()?;
+        }
         Ok(Self {
             ended: Ended::new(config.sessions_max, config.quiet_ms),
             config,
@@ -121,6 +130,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             timers: Timers::default(),
             events: VecDeque::new(),
             answers: Answers::default(),
+            repair,
             secret: RandomState::new(),
             tokens: 0,
         })
@@ -156,13 +166,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     /// The datagram is for no session and opens none, or the session refuses it. No error concerns any other
     /// session, and none needs an answer: count it and go on.
     pub fn receive(&mut self, now: u64, from: A, datagram: &[u8]) -> Result<SessionId, SessionError> {
-        let id = self.find_or_open(now, from, datagram)?;
-        let was_validated = self.get(id).is_some_and(|session| session.kcp.is_validated());
-        let outcome = match self.get_mut(id) {
-            Some(session) => session.kcp.receive(now, datagram),
-            None => Err(ReceiveError::Closed),
-        };
-        self.after_receive(now, id, was_validated, outcome)
+        self.receive_by(now, from, datagram, &mut |kcp, _, datagram| kcp.receive(now, datagram))
     }
 
     /// As [`receive`](Self::receive), but hands messages to `handler` at once, without copying those that arrive in
@@ -177,13 +181,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         datagram: &[u8],
         mut handler: impl FnMut(SessionId, &[u8]),
     ) -> Result<SessionId, SessionError> {
-        let id = self.find_or_open(now, from, datagram)?;
-        let was_validated = self.get(id).is_some_and(|session| session.kcp.is_validated());
-        let outcome = match self.get_mut(id) {
-            Some(session) => session.kcp.receive_each(now, datagram, |message| handler(id, message)),
-            None => Err(ReceiveError::Closed),
-        };
-        self.after_receive(now, id, was_validated, outcome)
+        self.receive_by(now, from, datagram, &mut |kcp, id, datagram| {
+            kcp.receive_each(now, datagram, |message| handler(id, message))
+        })
     }
 
     /// A session to send on, read from or close; `None` when it is over. What is sent leaves with the next
@@ -221,11 +221,34 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         out: &mut Vec<u8>,
         max_datagrams: usize,
     ) -> Option<(A, Transmit)> {
+        if self.repair.is_none() {
+            let (address, transmit, _) = self.poll_plain(now, out, max_datagrams)?;
+            return Some((address, transmit));
+        }
+        loop {
+            if let Some(run) = self.repair.as_mut()?.poll(out, max_datagrams) {
+                return Some(run);
+            }
+            let mut plain = self.repair.as_mut()?.take_plain();
+            let polled = self.poll_plain(now, &mut plain, max_datagrams);
+            let (address, transmit, may_repair) = polled?;
+            self.repair.as_mut()?.encode(now, address, plain, transmit, may_repair);
+        }
+    }
+
+    /// Writes datagrams without forward error correction, and says whether it may be added.
+    fn poll_plain(
+        &mut self,
+        now: u64,
+        out: &mut Vec<u8>,
+        max_datagrams: usize,
+    ) -> Option<(A, Transmit, bool)> {
         if let Some((address, header)) = self.answers.take() {
             out.extend_from_slice(&header.to_bytes());
             let len = header.to_bytes().len();
-            return Some((address, Transmit { segment_size: len, datagrams: 1, len }));
+            return Some((address, Transmit { segment_size: len, datagrams: 1, len }, false));
         }
+        let overhead = if self.repair.is_some() { FEC_OVERHEAD } else { 0 };
         while let Some(id) = self.timers.pop_due(now) {
             self.enqueue(id);
         }
@@ -238,10 +261,11 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
                 if session.is_own && !session.kcp.has_answered() {
                     session.owed_since.get_or_insert(now);
                 }
-                let address = session.address;
+                session.kcp.spend_credit(overhead * transmit.datagrams);
+                let (address, may_repair) = (session.address, session.kcp.is_validated());
                 // There may be more, but the others come first.
                 self.queue.push_back(id);
-                return Some((address, transmit));
+                return Some((address, transmit, may_repair));
             }
             self.settle(now, id);
         }
@@ -252,7 +276,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     /// Milliseconds until [`poll_transmit`](Self::poll_transmit) has something to do if nothing is received or
     /// sent before.
     pub fn next_timeout(&self, now: u64) -> Option<u64> {
-        if !self.queue.is_empty() || !self.answers.is_empty() {
+        let is_ready = self.repair.as_ref().is_some_and(|repair| !repair.is_empty());
+        if is_ready || !self.queue.is_empty() || !self.answers.is_empty() {
             return Some(0);
         }
         self.timers.next_at().map(|at| at.saturating_sub(now))
@@ -271,6 +296,58 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     fn get_mut(&mut self, id: SessionId) -> Option<&mut Session<A>> {
         let slot = self.slots.get_mut(id.index as usize)?;
         slot.session.as_deref_mut().filter(|_| slot.generation == id.generation)
+    }
+
+    /// Takes a datagram, and those that can be made up with it.
+    #[inline]
+    fn receive_by(
+        &mut self,
+        now: u64,
+        from: A,
+        datagram: &[u8],
+        take: &mut impl FnMut(&mut Kcp, SessionId, &[u8]) -> Result<(), ReceiveError>,
+    ) -> Result<SessionId, SessionError> {
+        if self.repair.is_some()
+            && let Some(shard) = Shard::parse(datagram)
+        {
+            return self.receive_shard(now, from, shard, take);
+        }
+        self.receive_plain(now, from, datagram, take)
+    }
+
+    fn receive_shard(
+        &mut self,
+        now: u64,
+        from: A,
+        shard: Shard<'_>,
+        take: &mut impl FnMut(&mut Kcp, SessionId, &[u8]) -> Result<(), ReceiveError>,
+    ) -> Result<SessionId, SessionError> {
+        let received = shard.datagram().map(|datagram| self.receive_plain(now, from, datagram, take));
+        let id = received.as_ref().and_then(|received| received.as_ref().ok()).copied();
+        let made_up = self.repair.as_mut().map(|repair| repair.make_up(from, shard, id)).unwrap_or_default();
+        for datagram in made_up {
+            // What is wrong with one does not concern the datagram that was received.
+            let _ = self.receive_plain(now, from, &datagram, take);
+        }
+        let of_parity = || self.repair.as_ref().and_then(|repair| repair.last(from));
+        received.unwrap_or_else(|| of_parity().ok_or(SessionError::Unknown { conversation: 0 }))
+    }
+
+    #[inline]
+    fn receive_plain(
+        &mut self,
+        now: u64,
+        from: A,
+        datagram: &[u8],
+        take: &mut impl FnMut(&mut Kcp, SessionId, &[u8]) -> Result<(), ReceiveError>,
+    ) -> Result<SessionId, SessionError> {
+        let id = self.find_or_open(now, from, datagram)?;
+        let was_validated = self.get(id).is_some_and(|session| session.kcp.is_validated());
+        let outcome = match self.get_mut(id) {
+            Some(session) => take(&mut session.kcp, id, datagram),
+            None => Err(ReceiveError::Closed),
+        };
+        self.after_receive(now, id, was_validated, outcome)
     }
 
     fn after_receive(
@@ -371,6 +448,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         let is_broken = !matches!(reason, CloseReason::Finished | CloseReason::Unanswered);
         self.ended.insert(now, address, conversation, is_broken);
         self.by_peer.remove(&(address, conversation));
+        if let Some(repair) = &mut self.repair {
+            repair.closed(address);
+        }
         self.timers.clear(id.index);
         let slot = &mut self.slots[id.index as usize];
         slot.session = None;
