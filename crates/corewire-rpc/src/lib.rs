@@ -40,7 +40,6 @@ pub mod discover;
 mod forward;
 mod gauges;
 mod handle;
-mod interceptor;
 mod limits;
 mod link;
 mod message;
@@ -127,19 +126,18 @@ pub use futures_core::Stream;
 
 pub use bytes::Bytes;
 pub use client::{
-    CallFuture, CallOptions, Channel, ChannelBuilder, ResponseFuture, Retry, StreamingCall, UnaryCall,
-    WithMetadata,
+    CallFuture, CallOptions, Channel, ChannelBuilder, ClientInterceptor, Hedge, ResponseFuture, Retry,
+    StreamingCall, UnaryCall, WithMetadata,
 };
 pub use corewire_proto::rpc::{
     Code, InvalidTraceParent, MethodPath, Mode, NameTooLong, Rate, Settings, TraceContext, Version, Versions,
 };
 pub use gauges::{EndpointGauges, Gauges};
-pub use interceptor::{ClientInterceptor, ServerInterceptor};
 #[cfg(feature = "prost")]
 pub use message::Proto;
 pub use message::{Compact, Json, Message};
 pub use metadata::{Metadata, MetadataError};
-pub use server::{Context, RpcServer, ServerGauges, Service};
+pub use server::{Context, RpcServer, ServerGauges, ServerInterceptor, Service};
 pub use sink::Sink;
 pub use status::Status;
 pub use stream::Streaming;

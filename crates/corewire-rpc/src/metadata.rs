@@ -3,9 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use corewire_proto::rpc::{Code, Extensions, Options, TraceContext};
-
-use crate::status::Status;
+use corewire_proto::rpc::{Extensions, Options, TraceContext};
 
 /// Names and values that go with a call (version 2), in their order; a name may come more than once.
 ///
@@ -134,12 +132,6 @@ pub enum MetadataError {
         /// The client's limit in bytes.
         limit: usize,
     },
-}
-
-impl From<MetadataError> for Status {
-    fn from(error: MetadataError) -> Self {
-        Self::new(Code::INTERNAL, error.to_string())
-    }
 }
 
 /// The name, if it can be sent.

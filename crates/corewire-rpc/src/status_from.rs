@@ -8,6 +8,7 @@ use std::string::FromUtf8Error;
 use corewire_proto::rpc::{CallError, Code, SendError};
 use corewire_runtime::{BlockingError, Elapsed, JoinError};
 
+use crate::metadata::MetadataError;
 use crate::status::Status;
 
 impl From<CallError> for Status {
@@ -32,6 +33,13 @@ impl From<SendError> for Status {
             _ => Code::INVALID_REQUEST,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+/// [`Code::INTERNAL`]: the handler said what cannot be sent.
+impl From<MetadataError> for Status {
+    fn from(error: MetadataError) -> Self {
+        Self::internal(error.to_string())
     }
 }
 

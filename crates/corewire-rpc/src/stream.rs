@@ -111,14 +111,22 @@ impl<T> Streaming<T> {
     /// # Errors
     /// The call failed before it; [`next`](Self::next) says so too.
     pub async fn header(&mut self) -> Result<Metadata, Status> {
+        poll_fn(|context| self.poll_response(context)).await?;
+        Ok(self.metadata().await.0)
+    }
+
+    /// Waits for the first message, or the end, and takes nothing away.
+    ///
+    /// # Errors
+    /// The call failed before it.
+    pub(crate) fn poll_response(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
         if !self.is_done && self.peeked.is_none() {
-            let next = poll_fn(|context| self.poll_payload(context)).await;
-            self.peeked = Some(next);
+            self.peeked = Some(ready!(self.poll_payload(context)));
         }
-        match &self.peeked {
+        Poll::Ready(match &self.peeked {
             Some(Some(Err(status))) => Err(status.clone()),
-            _ => Ok(self.metadata().await.0),
-        }
+            _ => Ok(()),
+        })
     }
 
     /// What came with the end of the other side's half; empty as long as that has not come, and in version 1. That of a

@@ -1,22 +1,15 @@
 //! A call on its way: begun on the channel's worker, wherever its future is polled.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use corewire_proto::rpc::{Code, MethodPath};
-use corewire_runtime::spawn_local;
-use futures_channel::oneshot;
 
-use super::call::Shape;
 use super::discovered::FlightId;
-use super::repeat;
 use super::request::Request;
 use super::start::{Begun, Wait};
-use super::{Channel, on_end};
-use crate::current::Current;
+use super::{Channel, interceptor};
 use crate::link::{Link, with_link};
 use crate::metadata::Metadata;
 use crate::status::Status;
@@ -62,7 +55,9 @@ impl Attempt {
     /// It may be made several times, which a task does.
     #[inline]
     pub(super) fn is_repeated(&self) -> bool {
-        self.channel.repeats() && matches!(self.phase, Phase::New(_)) && self.request.is_repeatable()
+        self.request.is_repeatable()
+            && matches!(self.phase, Phase::New(_))
+            && (self.channel.repeats() || self.request.repeats())
     }
 
     /// Begins the call once there is a connection that takes it. On the channel's worker.
@@ -77,37 +72,6 @@ impl Attempt {
         Poll::Ready(begun)
     }
 
-    /// Has a task of the channel's worker make the call and send what it comes to. A call in flight goes on there: it is
-    /// neither cancelled nor made again.
-    #[cold]
-    pub(super) fn send_away<S: Shape>(self) -> Result<oneshot::Receiver<Result<S::Sent, Status>>, Status> {
-        let is_new = matches!(self.phase, Phase::New(_));
-        let worker = self.channel.worker().clone();
-        let (mut sender, receiver) = oneshot::channel();
-        let current = Current::get().elsewhere();
-        let sent = worker.run(move || {
-            drop(spawn_local(async move {
-                let mut call = pin!(repeat::run::<S>(self));
-                let result = poll_fn(|context| {
-                    let _entered = current.enter();
-                    match call.as_mut().poll(context) {
-                        Poll::Ready(result) => Poll::Ready(Some(result)),
-                        // Nobody waits any more: the call is dropped, and so cancelled.
-                        Poll::Pending => sender.poll_canceled(context).map(|()| None),
-                    }
-                });
-                if let Some(result) = result.await {
-                    // Dropped in the last moment.
-                    let _ = sender.send(result);
-                }
-            }));
-        });
-        sent.map(|()| receiver).map_err(|_| {
-            let stopped = Status::worker_stopped();
-            if is_new { stopped.unprocessed() } else { stopped }
-        })
-    }
-
     pub(super) fn path(&self) -> Option<&MethodPath> {
         self.request.path.get().ok()
     }
@@ -119,7 +83,7 @@ impl Attempt {
             && let Some(began) = noted.began
         {
             let took = corewire_driver::clock::now().duration_since(began);
-            on_end(self.channel.interceptors(), path, &noted.metadata, code, took);
+            interceptor::on_end(self.channel.interceptors(), path, &noted.metadata, code, took);
         }
     }
 

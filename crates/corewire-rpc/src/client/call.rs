@@ -8,35 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::TraceContext;
-use futures_channel::oneshot;
 
 use super::Channel;
 use super::attempt::Attempt;
 use super::options::CallOptions;
+use super::remote;
 use super::request::Request;
+use super::settings::{Hedge, Retry};
+use super::shape::Shape;
 use crate::status::Status;
-
-/// The mode of a call, and the types of its messages: [`Unary`](super::Unary),
-/// [`ClientStreaming`](super::ClientStreaming), [`ServerStreaming`](super::ServerStreaming),
-/// [`BidiStreaming`](super::BidiStreaming).
-pub trait Shape: Sized + 'static {
-    /// What the call's future gives.
-    type Output;
-
-    /// What a task of the channel's worker sends to a future that is polled elsewhere.
-    #[doc(hidden)]
-    type Sent: Send + 'static;
-
-    /// Handles on the call that its caller gets.
-    #[doc(hidden)]
-    const HOLDERS: u8;
-
-    #[doc(hidden)]
-    fn poll_local(attempt: &mut Attempt, context: &mut Context<'_>) -> Poll<Result<Self::Sent, Status>>;
-
-    #[doc(hidden)]
-    fn finish(sent: Self::Sent) -> Result<Self::Output, Status>;
-}
 
 /// A call: made by [`Channel::unary`] and its siblings, begun when it is first polled.
 ///
@@ -71,7 +51,7 @@ pub type StreamingCall<S> = CallFuture<S>;
 enum State<S: Shape> {
     Local(Attempt),
     /// Made by a task of the channel's worker.
-    Remote(oneshot::Receiver<Result<S::Sent, Status>>),
+    Remote(remote::Receiver<S>),
     Finished,
 }
 
@@ -127,9 +107,19 @@ impl<S: Shape> CallFuture<S> {
         self.with(|request| request.options().head.trace_state = state.into())
     }
 
-    /// The call may be made more than once: it is retried and hedged as the channel is told to.
+    /// The call may be made more than once: it is retried and hedged as the channel, or this call, is told to.
     pub fn idempotent(self) -> Self {
         self.with(|request| request.options().is_idempotent = true)
+    }
+
+    /// Retries the call, if it is [idempotent](Self::idempotent), by this instead of the channel's setting.
+    pub fn retry(self, retry: Retry) -> Self {
+        self.with(|request| request.options().retry = Some(retry))
+    }
+
+    /// Hedges the call, if it is [idempotent](Self::idempotent), by this instead of the channel's setting.
+    pub fn hedge(self, hedge: impl Into<Hedge>) -> Self {
+        self.with(|request| request.options().hedge = Some(hedge.into()))
     }
 
     /// Has a channel whose balancer goes by keys send all calls with this key to the same endpoint, as long as it is
@@ -166,7 +156,7 @@ impl<S: Shape> CallFuture<S> {
                 return Poll::Ready(sent);
             }
             if let State::Local(attempt) = std::mem::replace(&mut self.state, State::Finished) {
-                self.state = State::Remote(attempt.send_away::<S>()?);
+                self.state = State::Remote(remote::make::<S>(attempt)?);
             }
         }
         let State::Remote(receiver) = &mut self.state else { return Poll::Ready(Err(Status::over())) };

@@ -35,8 +35,8 @@ pub(super) struct LocalChannel {
     is_closed: Cell<bool>,
     /// When the worker's clock was 0; known once a call has begun.
     pub(super) epoch: OnceCell<Instant>,
-    /// Thousandths of tokens for retries.
-    pub(super) budget: Cell<u64>,
+    /// Thousandths of tokens for retries and hedges.
+    budget: Cell<u64>,
     weak: Weak<Self>,
 }
 
@@ -131,7 +131,7 @@ impl LocalChannel {
             next_server: Cell::new(slot),
         };
         let pool = (0..slots).map(slot).collect();
-        let budget = settings.retry.map_or(0, |retry| u64::from(retry.budget) * 1_000);
+        let budget = settings.budget_max();
         Self {
             settings,
             home,
@@ -231,6 +231,18 @@ impl LocalChannel {
         } else if is_current {
             connection.lost(owner, why, has_received);
         }
+    }
+
+    /// Takes a token for a retry or a hedge, if there is one.
+    pub(super) fn take_token(&self) -> bool {
+        let left = self.budget.get().checked_sub(1_000);
+        left.inspect(|left| self.budget.set(*left)).is_some()
+    }
+
+    /// Gives a part of a token back for a success.
+    pub(super) fn refill_tokens(&self) {
+        let refill = u64::from(self.settings.retry.unwrap_or_default().refill);
+        self.budget.set((self.budget.get() + refill).min(self.settings.budget_max()));
     }
 
     /// Makes connections for another channel.

@@ -5,11 +5,15 @@ mod call;
 mod connect;
 mod connection;
 mod discovered;
+mod interceptor;
 mod local;
 mod options;
+mod remote;
 mod repeat;
 mod request;
+mod schedule;
 mod settings;
+mod shape;
 mod start;
 mod streaming;
 mod unary;
@@ -24,25 +28,24 @@ use corewire::client::{Connector, Reconnect};
 use corewire::{ConnectError, NetUri, kcp};
 use corewire_discovery::Flight;
 use corewire_driver::net::StreamOptions;
-use corewire_proto::rpc::{Code, MethodPath, Mode, Settings as ProtocolSettings, Version};
+use corewire_proto::rpc::{Mode, Settings as ProtocolSettings, Version};
 use corewire_runtime::{ConnectionOptions, Runtime, WorkerHandle, current_worker};
 
-pub use self::call::{CallFuture, Shape, StreamingCall};
+pub use self::call::{CallFuture, StreamingCall};
 pub(crate) use self::discovered::Discovery;
 use self::discovered::{Discovered, FlightId, Outcome};
+pub use self::interceptor::ClientInterceptor;
 use self::local::LocalChannel;
 pub use self::options::{CallOptions, CallPath, IntoPath};
 use self::request::Request;
-pub use self::settings::Retry;
 use self::settings::Settings;
+pub use self::settings::{Hedge, Retry};
+pub use self::shape::Shape;
 pub use self::streaming::{BidiStreaming, ClientStreaming, ResponseFuture, ServerStreaming};
 pub use self::unary::{Unary, UnaryCall, WithMetadata};
-use crate::discover::{DiscoverBuilder, RegistrySource};
 use crate::gauges::{EndpointGauges, Gauges};
-use crate::interceptor::ClientInterceptor;
 use crate::link::{self, Group};
 use crate::message::Message;
-use crate::metadata::Metadata;
 use crate::status::Status;
 
 /// Calls services, over connections that it makes when they are needed and makes again when they are lost.
@@ -100,28 +103,6 @@ impl Channel {
     /// A channel to the server at this URI, with settings to choose.
     pub fn to(uri: impl Into<String>) -> ChannelBuilder {
         ChannelBuilder { settings: Settings::new(), uris: vec![uri.into()] }
-    }
-
-    /// A channel to the endpoints of a service that a registry knows, with settings to choose. The registry is an address
-    /// as [`discover::connect`](crate::discover::connect) takes it, or one that is open already.
-    ///
-    /// ```
-    /// use corewire_rpc::discover::registry::{Endpoint, LocalRegistry};
-    /// use corewire_rpc::{Bytes, Channel, Context, RpcServer, Service};
-    ///
-    /// let registry = LocalRegistry::new();
-    /// let echo = Service::new("Echo").unary("echo", |request: Bytes, _: Context| async move { Ok(request) });
-    /// let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo).register(&registry).workers(1).start()?;
-    ///
-    /// let reply = corewire::wait(async {
-    ///     let channel = Channel::discover(&registry, "Echo").build().await?;
-    ///     Ok::<_, Box<dyn std::error::Error>>(channel.unary("Echo/echo", "Hello").await?)
-    /// })?;
-    /// assert_eq!(reply, "Hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn discover(registry: impl Into<RegistrySource>, service: impl Into<String>) -> DiscoverBuilder {
-        DiscoverBuilder::new(registry.into(), service.into())
     }
 
     /// Calls a method with one request and one response. The call begins when the future is first polled.
@@ -263,22 +244,6 @@ impl Channel {
     }
 }
 
-/// Tells interceptors how a call ended, the last one first.
-fn on_end(
-    interceptors: &[Arc<dyn ClientInterceptor>],
-    path: &MethodPath,
-    metadata: &Metadata,
-    code: Code,
-    took: Duration,
-) {
-    for interceptor in interceptors.iter().rev() {
-        if !metadata.is_empty() {
-            interceptor.on_metadata(path, metadata);
-        }
-        interceptor.on_end(path, code, took);
-    }
-}
-
 impl ChannelBuilder {
     /// Adds a server that answers the same calls. The pool's connections go to them in turn, and a connect that fails
     /// goes on with the next one.
@@ -349,9 +314,10 @@ impl ChannelBuilder {
         self
     }
 
-    /// Makes a call that is marked idempotent a second time when it has taken this long, and takes the first result.
-    pub fn hedge(mut self, after: Duration) -> Self {
-        self.settings.hedge = Some(after);
+    /// Makes a call that is marked idempotent a second time when it has taken this long ([`Hedge`] says more), and takes the
+    /// first result.
+    pub fn hedge(mut self, hedge: impl Into<Hedge>) -> Self {
+        self.settings.hedge = Some(hedge.into());
         self
     }
 

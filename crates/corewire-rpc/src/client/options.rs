@@ -7,15 +7,30 @@ use bytes::Bytes;
 use corewire_proto::rpc::{MethodPath, TraceContext};
 
 use super::discovered::Avoided;
+use super::settings::{Hedge, Retry};
 use crate::metadata::{Head, Metadata};
 use crate::status::Status;
 
-/// What goes with one call.
+/// What goes with one call, of any mode: set by its caller ([`CallFuture::options`](crate::CallFuture::options), or the
+/// methods of the same names there), and changed by interceptors for each attempt.
+///
+/// ```
+/// use std::time::Duration;
+/// use corewire_rpc::{CallOptions, Retry};
+///
+/// let mut careful = CallOptions::default();
+/// careful.set_timeout(Duration::from_secs(2));
+/// careful.set_idempotent(true);
+/// careful.set_retry(Retry::default());
+/// careful.add_metadata("tenant", "blue");
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) head: Head,
     pub(crate) is_idempotent: bool,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) hedge: Option<Hedge>,
     pub(crate) is_fail_fast: Option<bool>,
     /// Calls with the same key go to the same endpoint, if the balancer goes by keys.
     pub(crate) key: Option<u64>,
@@ -42,6 +57,32 @@ impl CallOptions {
     /// The metadata added so far.
     pub fn metadata(&self) -> &Metadata {
         &self.head.metadata
+    }
+
+    /// Making the call more than once does no harm: it is retried and hedged, as the channel or this says. Interceptors come
+    /// too late to set it.
+    pub fn set_idempotent(&mut self, is_idempotent: bool) {
+        self.is_idempotent = is_idempotent;
+    }
+
+    /// Retries the call, if it is idempotent, by this instead of the channel's setting. The budget is the channel's.
+    pub fn set_retry(&mut self, retry: Retry) {
+        self.retry = Some(retry);
+    }
+
+    /// Hedges the call, if it is idempotent, by this instead of the channel's setting. The budget is the channel's.
+    pub fn set_hedge(&mut self, hedge: impl Into<Hedge>) {
+        self.hedge = Some(hedge.into());
+    }
+
+    /// Whether the call waits for a connection, or fails at once when none can be made; default the channel's setting.
+    pub fn set_wait_for_ready(&mut self, waits: bool) {
+        self.is_fail_fast = Some(!waits);
+    }
+
+    /// Has a channel whose balancer goes by keys send all calls with this key to the same endpoint.
+    pub fn set_balance_key(&mut self, key: u64) {
+        self.key = Some(key);
     }
 
     /// The W3C trace context of the caller, and its `tracestate` (version 2).

@@ -1,96 +1,151 @@
 //! Calls that may be made more than once: retries within a budget, and hedging.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Instant;
 
-use corewire_proto::rpc::Code;
-use corewire_runtime::sleep;
+use corewire_driver::{clock, entropy};
+use corewire_proto::rpc::{Code, Mode};
+use corewire_runtime::{Sleep, sleep_until};
 
-use super::Channel;
 use super::attempt::Attempt;
-use super::call::Shape;
-use super::local;
-use super::settings::Retry;
+use super::local::{self, LocalChannel};
+use super::schedule::{Failed, Schedule};
+use super::shape::Shape;
+use crate::current::Current;
 use crate::status::Status;
 
 /// Makes a call, on the channel's worker: several times if that is allowed and of use.
 pub(super) async fn run<S: Shape>(mut call: Attempt) -> Result<S::Sent, Status> {
     if !call.is_repeated() {
-        return made::<S>(call).await;
+        return poll_fn(|context| S::poll_local(&mut call, context)).await;
     }
-    let Some((retry, hedge, timeout, is_balanced)) = local::find(call.channel.key()).map(|local| {
-        let settings = &local.settings;
-        (settings.retry, settings.hedge, settings.timeout, local.discovered.is_some())
-    }) else {
-        return Err(Status::closed().unprocessed());
-    };
-    // Each attempt goes elsewhere, if there is an elsewhere.
-    call.request.options().avoided = is_balanced.then(Arc::default);
-    let deadline = corewire_driver::clock::now().checked_add(call.request.timeout.unwrap_or(timeout));
-    let mut attempt = 1;
-    loop {
-        let result = hedged::<S>(&call, deadline, hedge).await;
-        let Some(retry) = retry else { return result };
-        let Err(status) = result else {
-            refill(&call.channel, &retry);
-            return result;
-        };
-        let may_help = matches!(status.code(), Code::UNAVAILABLE | Code::CONNECTION_CLOSED);
-        let is_late = deadline.is_some_and(|deadline| corewire_driver::clock::now() >= deadline);
-        if !may_help || is_late || attempt >= retry.attempts || !take(&call.channel) {
-            return Err(status);
-        }
-        let bound = retry.initial_wait.saturating_mul(1 << (attempt - 1).min(10));
-        sleep(bound.mul_f64(corewire_driver::entropy::f64())).await;
-        attempt += 1;
-    }
+    let mut attempts = Attempts::<S>::new(call)?;
+    poll_fn(|context| attempts.poll(context)).await
 }
 
-/// One call, made once.
-async fn made<S: Shape>(mut attempt: Attempt) -> Result<S::Sent, Status> {
-    poll_fn(|context| S::poll_local(&mut attempt, context)).await
-}
-
-/// One more of the same.
-fn again(call: &Attempt, deadline: Option<Instant>) -> Attempt {
-    let mut request = call.request.again();
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(corewire_driver::clock::now()));
-    request.timeout = left.or(request.timeout);
-    let mut again = Attempt::new(call.channel.clone(), request);
-    if call.noted.is_some() {
-        again.noted = Some(Box::default());
-    }
-    again
-}
-
-/// The first result of the call and of one more that begins when the first has taken `after`; the other is dropped.
-async fn hedged<S: Shape>(
-    call: &Attempt,
+/// The attempts of a call.
+struct Attempts<S: Shape> {
+    /// What each of them asks for.
+    call: Attempt,
+    schedule: Schedule,
     deadline: Option<Instant>,
-    after: Option<Duration>,
-) -> Result<S::Sent, Status> {
-    let first = made::<S>(again(call, deadline));
-    let Some(after) = after else { return first.await };
-    let second = async {
-        sleep(after).await;
-        made::<S>(again(call, deadline)).await
-    };
-    // A failure is told as it comes: hedging is against slowness only.
-    futures_lite::future::or(first, second).await
+    in_flight: Vec<InFlight<S>>,
+    /// What the last one failed with.
+    failure: Status,
+    sleep: Option<Sleep>,
 }
 
-/// Takes a token for a retry.
-fn take(channel: &Channel) -> bool {
-    local::find(channel.key()).is_some_and(|local| {
-        let left = local.budget.get().checked_sub(1_000);
-        left.inspect(|left| local.budget.set(*left)).is_some()
-    })
+enum InFlight<S: Shape> {
+    Begun(Attempt),
+    /// The call has begun; the server has not answered.
+    Silent(S::Sent),
+    Over,
 }
 
-fn refill(channel: &Channel, retry: &Retry) {
-    if let Some(local) = local::find(channel.key()) {
-        let full = u64::from(retry.budget) * 1_000;
-        local.budget.set((local.budget.get() + u64::from(retry.refill)).min(full));
+impl<S: Shape> Attempts<S> {
+    fn new(mut call: Attempt) -> Result<Self, Status> {
+        let Some(local) = local::find(call.channel.key()) else {
+            return Err(Status::closed().unprocessed());
+        };
+        let default = (call.request.mode == Mode::Unary).then_some(local.settings.timeout);
+        let timeout = call.request.timeout.or(default);
+        let now = clock::now();
+        let own = timeout.and_then(|timeout| now.checked_add(timeout));
+        let deadline = own.into_iter().chain(Current::get().deadline).min();
+        let options = call.request.options();
+        let retry = options.retry.or(local.settings.retry);
+        let hedge = options.hedge.or(local.settings.hedge);
+        // Each attempt goes elsewhere, if there is an elsewhere.
+        options.avoided = local.discovered.is_some().then(Arc::default);
+        let schedule = Schedule::new(retry, hedge, now, deadline);
+        let (in_flight, failure) = (Vec::new(), Status::deadline().unprocessed());
+        Ok(Self { call, schedule, deadline, in_flight, failure, sleep: None })
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Sent, Status>> {
+        loop {
+            if let Poll::Ready(result) = self.poll_in_flight(context) {
+                return Poll::Ready(result);
+            }
+            let Some(at) = self.schedule.next() else { return Poll::Pending };
+            let now = clock::now();
+            if at > now {
+                let sleep = self.sleep.insert(sleep_until(at));
+                match Pin::new(sleep).poll(context) {
+                    Poll::Ready(()) => continue,
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            if !self.schedule.needs_token() || self.with_channel(LocalChannel::take_token) == Some(true) {
+                self.schedule.begin(now);
+                self.in_flight.push(InFlight::Begun(self.again(now)));
+            } else if self.schedule.deny() == Failed::Call {
+                return Poll::Ready(Err(self.failure.clone()));
+            }
+        }
+    }
+
+    /// Ready with the result of the call.
+    fn poll_in_flight(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Sent, Status>> {
+        let mut index = 0;
+        while let Some(attempt) = self.in_flight.get_mut(index) {
+            match attempt.poll(context) {
+                Poll::Pending => index += 1,
+                Poll::Ready(Ok(sent)) => {
+                    self.with_channel(LocalChannel::refill_tokens);
+                    return Poll::Ready(Ok(sent));
+                }
+                Poll::Ready(Err(status)) => {
+                    drop(self.in_flight.remove(index));
+                    let may_repeat = matches!(status.code(), Code::UNAVAILABLE | Code::CONNECTION_CLOSED);
+                    if self.schedule.fail(clock::now(), may_repeat, entropy::f64()) == Failed::Call {
+                        return Poll::Ready(Err(status));
+                    }
+                    self.failure = status;
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// One more of the same, within the time that is left.
+    fn again(&self, now: Instant) -> Attempt {
+        let mut request = self.call.request.again();
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
+        request.timeout = left.or(request.timeout);
+        let mut again = Attempt::new(self.call.channel.clone(), request);
+        if self.call.noted.is_some() {
+            again.noted = Some(Box::default());
+        }
+        again
+    }
+
+    fn with_channel<R>(&self, act: impl FnOnce(&LocalChannel) -> R) -> Option<R> {
+        local::find(self.call.channel.key()).map(|channel| act(&channel))
+    }
+}
+
+impl<S: Shape> InFlight<S> {
+    /// Ready once the server has begun to answer.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Sent, Status>> {
+        if let Self::Begun(attempt) = self {
+            match S::poll_local(attempt, context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(sent)) => *self = Self::Silent(sent),
+                Poll::Ready(Err(status)) => return Poll::Ready(Err(status)),
+            }
+        }
+        if let Self::Silent(sent) = self
+            && let Err(status) = std::task::ready!(S::poll_response(sent, context))
+        {
+            return Poll::Ready(Err(status));
+        }
+        match std::mem::replace(self, Self::Over) {
+            Self::Silent(sent) => Poll::Ready(Ok(sent)),
+            _ => Poll::Ready(Err(Status::over())),
+        }
     }
 }

@@ -51,7 +51,12 @@ impl Request {
     /// Making it several times does no harm, and can be done: all that it says is known.
     #[inline]
     pub(super) fn is_repeatable(&self) -> bool {
-        self.mode == Mode::Unary && self.options.as_ref().is_some_and(|options| options.is_idempotent)
+        self.end && self.options.as_ref().is_some_and(|options| options.is_idempotent)
+    }
+
+    /// Says by itself how it is repeated.
+    pub(super) fn repeats(&self) -> bool {
+        self.options.as_ref().is_some_and(|options| options.retry.is_some() || options.hedge.is_some())
     }
 
     /// One more of the same.

@@ -9,13 +9,20 @@ use corewire::client::{ConnectSettings, Connector};
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
 use corewire_runtime::WorkerHandle;
 
-use crate::interceptor::ClientInterceptor;
+use super::interceptor::ClientInterceptor;
 use crate::limits;
 
-/// When calls that are marked idempotent are made again. A retry needs a token of the budget; each success gives a
-/// part of one back, so that retries stay a share of all calls.
+/// When calls that are marked idempotent are made again: those that fail as [`Code::UNAVAILABLE`] or
+/// [`Code::CONNECTION_CLOSED`], as long as the server has not begun to answer. Each retry and each [hedge](Hedge) needs a
+/// token of the channel's budget; each success gives a part of one back, so that they stay a share of all calls. The time
+/// of a call is that of all its attempts and of the waits between them.
 ///
-/// Calls that the server certainly never began are made again on another connection without this.
+/// Unary calls, and calls with streams all of whose requests are known (one request, or
+/// [`only`](crate::CallFuture::only)): their future is then ready with the first response. Calls that the server certainly
+/// never began are made again on another connection without this.
+///
+/// [`Code::UNAVAILABLE`]: crate::Code::UNAVAILABLE
+/// [`Code::CONNECTION_CLOSED`]: crate::Code::CONNECTION_CLOSED
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Retry {
@@ -35,6 +42,40 @@ impl Default for Retry {
     }
 }
 
+/// Further attempts of a call marked idempotent while earlier ones are in flight, against slowness. The first response
+/// counts, and the other attempts are cancelled. An attempt that fails as a [`Retry`] mends it leaves the others alone.
+///
+/// ```
+/// use std::time::Duration;
+/// use corewire_rpc::{Channel, Hedge};
+///
+/// let mut hedge = Hedge::after(Duration::from_millis(50));
+/// hedge.attempts = 3;
+/// let channel = Channel::to("tcp://127.0.0.1:7777").hedge(hedge).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Hedge {
+    /// How long after the last attempt the next one begins.
+    pub after: Duration,
+    /// Attempts at the most, the first one included; default 2.
+    pub attempts: u32,
+}
+
+impl Hedge {
+    /// A second attempt after this time.
+    pub const fn after(after: Duration) -> Self {
+        Self { after, attempts: 2 }
+    }
+}
+
+impl From<Duration> for Hedge {
+    fn from(after: Duration) -> Self {
+        Self::after(after)
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Settings {
     /// Those that answer the same calls.
@@ -49,7 +90,7 @@ pub(super) struct Settings {
     pub(super) probes: bool,
     pub(super) fail_fast: bool,
     pub(super) retry: Option<Retry>,
-    pub(super) hedge: Option<Duration>,
+    pub(super) hedge: Option<Hedge>,
     pub(super) interceptors: Vec<Arc<dyn ClientInterceptor>>,
     /// For each server.
     pub(super) connect: ConnectSettings,
@@ -88,7 +129,15 @@ impl Settings {
             SettingError::if_zero("the time before a keep-alive ping", every)?;
             SettingError::if_zero("the time for the answer to a ping", self.keep_alive_timeout)?;
         }
+        if let Some(hedge) = self.hedge {
+            SettingError::if_zero("the attempts of a hedged call", hedge.attempts)?;
+        }
         self.retry.map_or(Ok(()), |retry| SettingError::if_zero("the attempts of a retry", retry.attempts))
+    }
+
+    /// Thousandths of tokens that the budget of retries and hedges holds at the most.
+    pub(super) fn budget_max(&self) -> u64 {
+        u64::from(self.retry.unwrap_or_default().budget) * 1_000
     }
 }
 

@@ -10,11 +10,11 @@ use corewire_proto::rpc::{Begin, CallError, CallKey, Code, MethodPath, Mode, Opt
 
 use super::Channel;
 use super::discovered::{Discovered, FlightId};
+use super::interceptor::{self, ClientInterceptor};
 use super::local::{self, LocalChannel};
 use super::options::CallOptions;
 use super::request::Request;
 use crate::current::Current;
-use crate::interceptor::ClientInterceptor;
 use crate::link::{Kept, Link, Slot, State};
 use crate::server::millis_up;
 use crate::status::Status;
@@ -269,7 +269,7 @@ impl Request {
 fn watch_end(interceptors: &[Arc<dyn ClientInterceptor>], path: &MethodPath, slot: &mut Slot) {
     let (interceptors, path, began) = (interceptors.to_vec(), path.clone(), corewire_driver::clock::now());
     slot.watch_end(move |code, metadata| {
-        super::on_end(
+        interceptor::on_end(
             &interceptors,
             &path,
             metadata,

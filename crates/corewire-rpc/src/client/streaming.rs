@@ -8,8 +8,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::attempt::Attempt;
-use super::call::{CallFuture, Shape};
+use super::call::CallFuture;
 use super::discovered::FlightId;
+use super::shape::Shape;
 use crate::handle::Handle;
 use crate::message::Message;
 use crate::metadata::Metadata;
@@ -40,6 +41,10 @@ impl<Req: 'static, Resp: 'static> Shape for ClientStreaming<Req, Resp> {
         Poll::Ready(Ok((sink, ResponseFuture(Streaming::new(response, true)))))
     }
 
+    fn poll_response(sent: &mut Self::Sent, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        sent.1.0.poll_response(context)
+    }
+
     fn finish(sent: Self::Sent) -> Result<Self::Output, Status> {
         Ok(sent)
     }
@@ -55,6 +60,10 @@ impl<Resp: 'static> Shape for ServerStreaming<Resp> {
         Poll::Ready(Ok(Streaming::new(responses, true)))
     }
 
+    fn poll_response(sent: &mut Self::Sent, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        sent.poll_response(context)
+    }
+
     fn finish(sent: Self::Sent) -> Result<Self::Output, Status> {
         Ok(sent)
     }
@@ -68,6 +77,10 @@ impl<Req: 'static, Resp: 'static> Shape for BidiStreaming<Req, Resp> {
     fn poll_local(attempt: &mut Attempt, context: &mut Context<'_>) -> Poll<Result<Self::Sent, Status>> {
         let [sink, responses] = ready!(poll_handles(attempt, context))?;
         Poll::Ready(Ok((Sink::of_caller(sink, attempt.request.end), Streaming::new(responses, true))))
+    }
+
+    fn poll_response(sent: &mut Self::Sent, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        sent.1.poll_response(context)
     }
 
     fn finish(sent: Self::Sent) -> Result<Self::Output, Status> {

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use corewire_proto::rpc::Code;
 
 use super::attempt::{Attempt, Phase};
-use super::call::{CallFuture, Shape};
+use super::call::CallFuture;
 use super::discovered::FlightId;
+use super::shape::Shape;
 use super::start::{Begun, Wait};
 use crate::link::with_link;
 use crate::message::Message;
@@ -51,6 +52,10 @@ impl<Resp: Message> Shape for Unary<Resp> {
         attempt.tell_end(result.as_ref().map_or_else(Status::code, |_| Code::OK));
         let metadata = attempt.noted.take().map(|noted| Box::new(noted.metadata));
         Poll::Ready(result.map(|payload| Answer { payload, metadata }))
+    }
+
+    fn poll_response(_: &mut Answer, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
     }
 
     #[inline]

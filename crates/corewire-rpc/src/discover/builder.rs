@@ -56,8 +56,32 @@ pub enum DiscoverError {
     Channel(#[from] ConnectError),
 }
 
+impl Channel {
+    /// A channel to the endpoints of a service that a registry knows, with settings to choose. The registry is an address
+    /// as [`discover::connect`](crate::discover::connect) takes it, or one that is open already.
+    ///
+    /// ```
+    /// use corewire_rpc::discover::registry::{Endpoint, LocalRegistry};
+    /// use corewire_rpc::{Bytes, Channel, Context, RpcServer, Service};
+    ///
+    /// let registry = LocalRegistry::new();
+    /// let echo = Service::new("Echo").unary("echo", |request: Bytes, _: Context| async move { Ok(request) });
+    /// let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo).register(&registry).workers(1).start()?;
+    ///
+    /// let reply = corewire::wait(async {
+    ///     let channel = Channel::discover(&registry, "Echo").build().await?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(channel.unary("Echo/echo", "Hello").await?)
+    /// })?;
+    /// assert_eq!(reply, "Hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn discover(registry: impl Into<RegistrySource>, service: impl Into<String>) -> DiscoverBuilder {
+        DiscoverBuilder::new(registry.into(), service.into())
+    }
+}
+
 impl DiscoverBuilder {
-    pub(crate) fn new(source: RegistrySource, service: String) -> Self {
+    fn new(source: RegistrySource, service: String) -> Self {
         Self {
             source,
             service,

@@ -34,6 +34,5 @@ pub use corewire_discovery as registry;
 
 pub use self::builder::{DiscoverBuilder, DiscoverError};
 pub use self::registration::{Registration, RegistrationError};
-pub(crate) use self::registration::{Registrations, registered};
 pub use self::rpc::{LEASES_MAX, RpcRegistry, RpcRegistryOptions, registry_service};
 pub use self::source::{RegistrySource, connect};

@@ -10,6 +10,7 @@ use futures_channel::oneshot;
 
 use super::keeper::Keeper;
 use super::source::RegistrySource;
+use crate::server::{OnStart, RpcServer};
 
 /// How a server makes itself known to a registry. Given to [`RpcServer::register_as`](crate::RpcServer::register_as).
 ///
@@ -190,35 +191,33 @@ impl Registration {
     }
 }
 
-/// All registrations of a server.
-#[derive(Debug, Default)]
-pub(crate) struct Registrations(Vec<Registration>);
-
-impl Registrations {
-    pub(crate) fn add(&mut self, registration: Registration) {
-        self.0.push(registration);
+impl RpcServer {
+    /// Makes all its services known to this registry, once it listens and until a shutdown begins. The registry is one
+    /// that is open, or an address as [`discover::connect`](crate::discover::connect) takes it.
+    ///
+    /// Short for [`register_as`](Self::register_as) with the defaults of [`Registration`].
+    pub fn register(self, registry: impl Into<RegistrySource>) -> Self {
+        self.register_as(Registration::new(registry))
     }
 
-    /// What the server offers.
-    pub(crate) fn offer<'a>(&mut self, services: impl Iterator<Item = &'a str>) {
-        let mut all: Vec<String> = services.map(str::to_owned).collect();
-        all.sort_unstable();
-        all.dedup();
-        for registration in &mut self.0 {
-            registration.services.get_or_insert_with(|| all.clone());
-        }
+    /// Makes services known to a registry, once it listens and until a shutdown begins: they are taken out of it before
+    /// clients are told to go away.
+    pub fn register_as(mut self, registration: Registration) -> Self {
+        self.add_on_start(registration);
+        self
     }
 }
 
-/// Makes a server that listens known, and has its shutdown begin with the opposite.
-pub(crate) fn registered(
-    mut server: ServerHandle,
-    registrations: Registrations,
-) -> Result<ServerHandle, ServerError> {
-    for registration in registrations.0 {
-        begin(&mut server, registration).map_err(|error| ServerError::Registration(Box::new(error)))?;
+impl OnStart for Registration {
+    /// Makes a server that listens known, and has its shutdown begin with the opposite.
+    fn on_start(
+        mut self: Box<Self>,
+        server: &mut ServerHandle,
+        services: &[String],
+    ) -> Result<(), ServerError> {
+        self.services.get_or_insert_with(|| services.to_vec());
+        begin(server, *self).map_err(|error| ServerError::Registration(Box::new(error)))
     }
-    Ok(server)
 }
 
 fn begin(server: &mut ServerHandle, registration: Registration) -> Result<(), RegistrationError> {

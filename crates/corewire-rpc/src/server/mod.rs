@@ -4,6 +4,7 @@ mod connection;
 mod context;
 mod ending;
 mod gauges;
+mod interceptor;
 mod method;
 mod routes;
 mod serve;
@@ -26,11 +27,10 @@ pub(crate) use self::connection::millis_up;
 pub use self::context::Context;
 use self::ending::HALF_CLOSE_TIMEOUT;
 pub use self::gauges::ServerGauges;
+pub use self::interceptor::ServerInterceptor;
 use self::routes::Plan;
 pub use self::service::Service;
 use self::service::{Registered, route};
-use crate::discover::{Registration, Registrations, RegistrySource, registered};
-use crate::interceptor::ServerInterceptor;
 use crate::limits;
 use crate::sink::Sink;
 use crate::status::Status;
@@ -69,7 +69,13 @@ pub struct RpcServer {
     call_timeout: Option<Duration>,
     half_close_timeout: Duration,
     gauges: ServerGauges,
-    registrations: Registrations,
+    on_start: Vec<Box<dyn OnStart>>,
+}
+
+/// What is done with a server that has begun to listen.
+pub(crate) trait OnStart: Send {
+    /// `services`: the names of all that it offers.
+    fn on_start(self: Box<Self>, server: &mut ServerHandle, services: &[String]) -> Result<(), ServerError>;
 }
 
 impl RpcServer {
@@ -83,7 +89,7 @@ impl RpcServer {
             call_timeout: None,
             half_close_timeout: HALF_CLOSE_TIMEOUT,
             gauges: ServerGauges::new(),
-            registrations: Registrations::default(),
+            on_start: Vec::new(),
         }
     }
 
@@ -105,21 +111,6 @@ impl RpcServer {
         Fut: Future<Output = Result<(), Status>> + 'static,
     {
         self.methods.push(route(service.into(), method.into(), handler));
-        self
-    }
-
-    /// Makes all its services known to this registry, once it listens and until a shutdown begins. The registry is one
-    /// that is open, or an address as [`discover::connect`](crate::discover::connect) takes it.
-    ///
-    /// Short for [`register_as`](Self::register_as) with the defaults of [`Registration`].
-    pub fn register(self, registry: impl Into<RegistrySource>) -> Self {
-        self.register_as(Registration::new(registry))
-    }
-
-    /// Makes services known to a registry, once it listens and until a shutdown begins: they are taken out of it before
-    /// clients are told to go away.
-    pub fn register_as(mut self, registration: Registration) -> Self {
-        self.registrations.add(registration);
         self
     }
 
@@ -202,8 +193,8 @@ impl RpcServer {
     /// # Errors
     /// The URI or a setting is wrong, the address cannot be had, the workers cannot be started, or a registry refuses the server.
     pub fn start(mut self) -> Result<ServerHandle, ServerError> {
-        let registrations = self.take_registrations();
-        registered(self.build()?.start()?, registrations)
+        let on_start = self.take_on_start();
+        on_start(self.build()?.start()?)
     }
 
     /// Listens on the workers of a runtime that exists.
@@ -211,8 +202,8 @@ impl RpcServer {
     /// # Errors
     /// The URI or a setting is wrong, the address cannot be had, or the workers have stopped.
     pub fn start_on(mut self, runtime: &Handle) -> Result<ServerHandle, ServerError> {
-        let registrations = self.take_registrations();
-        registered(self.build()?.start_on(runtime)?, registrations)
+        let on_start = self.take_on_start();
+        on_start(self.build()?.start_on(runtime)?)
     }
 
     /// Serves until SIGINT or SIGTERM; then lets calls finish, for 10 s at most, and says what it cut.
@@ -220,14 +211,27 @@ impl RpcServer {
     /// # Errors
     /// As [`start`](Self::start), or signals cannot be received.
     pub fn run(mut self) -> Result<ShutdownReport, ServerError> {
-        let registrations = self.take_registrations();
-        self.build()?.run_with(|server| registered(server, registrations))
+        let on_start = self.take_on_start();
+        self.build()?.run_with(on_start)
     }
 
-    fn take_registrations(&mut self) -> Registrations {
-        let mut registrations = std::mem::take(&mut self.registrations);
-        registrations.offer(self.methods.iter().map(|method| &*method.service));
-        registrations
+    /// Has this done once the server listens.
+    pub(crate) fn add_on_start(&mut self, act: impl OnStart + 'static) {
+        self.on_start.push(Box::new(act));
+    }
+
+    /// What is done once it listens.
+    fn take_on_start(&mut self) -> impl FnOnce(ServerHandle) -> Result<ServerHandle, ServerError> + use<> {
+        let acts = std::mem::take(&mut self.on_start);
+        let mut services: Vec<String> = self.methods.iter().map(|method| method.service.clone()).collect();
+        services.sort_unstable();
+        services.dedup();
+        move |mut server| {
+            for act in acts {
+                act.on_start(&mut server, &services)?;
+            }
+            Ok(server)
+        }
     }
 
     fn build(self) -> Result<ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static>, ServerError> {

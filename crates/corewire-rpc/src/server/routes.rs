@@ -10,9 +10,9 @@ use corewire_proto::rpc::{Code, Mode, Settings};
 
 use super::context::MethodName;
 use super::gauges::Workers;
+use super::interceptor::ServerInterceptor;
 use super::method::Method;
 use super::service::Registered;
-use crate::interceptor::ServerInterceptor;
 use crate::link::Group;
 
 /// What all workers of a server share.

@@ -14,9 +14,9 @@ use corewire_runtime::spawn_local;
 
 use super::connection::ServerConnection;
 use super::context::{Context, MethodName};
+use super::interceptor::ServerInterceptor;
 use super::method::{FuturePool, Outcome, PooledFuture, poll};
 use crate::current::Current;
-use crate::interceptor::ServerInterceptor;
 use crate::link::{Kept, Link, Slot, State};
 use crate::status::Status;
 

@@ -1,49 +1,13 @@
-//! What is done around calls, whatever they are: authentication, logging, metrics.
+//! What is done around the calls of a channel, whatever they are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use corewire_proto::rpc::{Code, MethodPath};
 
-use crate::client::CallOptions;
+use super::options::CallOptions;
 use crate::metadata::Metadata;
-use crate::server::Context;
 use crate::status::Status;
-
-/// Looks at each call of a server, in the order in which interceptors were added; the ends in the reverse order.
-/// Called on the workers, from several threads.
-///
-/// ```
-/// use corewire_rpc::{Code, Context, ServerInterceptor, Status};
-///
-/// /// Lets in only those who know the word.
-/// struct Password(&'static str);
-///
-/// impl ServerInterceptor for Password {
-///     fn on_call(&self, call: &Context) -> Result<(), Status> {
-///         match call.metadata().get_str("password") {
-///             Some(word) if word == self.0 => Ok(()),
-///             _ => Err(Status::new(Code::UNAUTHENTICATED, "send the password as metadata")),
-///         }
-///     }
-/// }
-/// ```
-pub trait ServerInterceptor: Send + Sync + 'static {
-    /// A call has arrived. Metadata for its response can be added to the context, also if it is refused.
-    ///
-    /// # Errors
-    /// The call is refused: it fails with this status, its handler does not run, and interceptors behind this one do not
-    /// see it.
-    fn on_call(&self, call: &Context) -> Result<(), Status> {
-        let _ = call;
-        Ok(())
-    }
-
-    /// A call has ended, after `took`. [`Code::CANCELLED`] stands for all ends that the handler did not see. What was sent
-    /// beside the responses is in [`Context::response_metadata`].
-    fn on_end(&self, call: &Context, code: Code, took: Duration) {
-        let _ = (call, code, took);
-    }
-}
 
 /// Looks at each call of a channel, in the order in which interceptors were added; the ends in the reverse order.
 /// Called on the channel's worker.
@@ -90,5 +54,21 @@ pub trait ClientInterceptor: Send + Sync + 'static {
     /// ends. [`Code::CANCELLED`] stands for calls that were dropped before the server had ended.
     fn on_end(&self, path: &MethodPath, code: Code, took: Duration) {
         let _ = (path, code, took);
+    }
+}
+
+/// Tells interceptors how a call ended, the last one first.
+pub(super) fn on_end(
+    interceptors: &[Arc<dyn ClientInterceptor>],
+    path: &MethodPath,
+    metadata: &Metadata,
+    code: Code,
+    took: Duration,
+) {
+    for interceptor in interceptors.iter().rev() {
+        if !metadata.is_empty() {
+            interceptor.on_metadata(path, metadata);
+        }
+        interceptor.on_end(path, code, took);
     }
 }
