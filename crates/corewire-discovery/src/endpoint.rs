@@ -6,7 +6,7 @@ use std::sync::Arc;
 pub const DEFAULT_WEIGHT: u16 = 100;
 /// Longest service name, instance id, zone or tag, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Longest address, in bytes: a full DNS name, a colon and a port.
+/// Longest address, in bytes, without its scheme: a full DNS name, a colon and a port.
 pub const MAX_ADDRESS_BYTES: usize = 261;
 /// Most tags on one endpoint.
 pub const MAX_TAGS: usize = 64;
@@ -42,7 +42,8 @@ impl Endpoint {
     /// An endpoint of weight [`DEFAULT_WEIGHT`] without zone and tags.
     ///
     /// # Errors
-    /// [`EndpointError`] when a name or the address (`host:port`, port 1–65535) is not valid.
+    /// [`EndpointError`] when a name or the address is not valid: `host:port` (port 1–65535), the same behind a scheme, such
+    /// as `kcp://host:port`, or `unix:///path`. It has no settings and no key: those are the client's.
     pub fn new(
         service: impl Into<Arc<str>>,
         instance: impl Into<Arc<str>>,
@@ -105,7 +106,7 @@ impl Endpoint {
         &self.instance
     }
 
-    /// Address as `host:port`.
+    /// Address as `host:port`, or with a scheme.
     pub fn address(&self) -> &Arc<str> {
         &self.address
     }
@@ -145,12 +146,46 @@ pub(crate) fn check_name(field: &'static str, name: &str) -> Result<(), Endpoint
     }
 }
 
+/// Longest scheme of an address, in bytes.
+const SCHEME_MAX: usize = 16;
+
 fn parse_address(address: &str) -> Result<Option<SocketAddr>, EndpointError> {
+    let bad = |reason| EndpointError::BadAddress { value: cut(address), reason };
+    let Some((scheme, rest)) = address.split_once("://") else { return parse_host_port(address, address) };
+    let is_scheme = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
+    if scheme.len() > SCHEME_MAX
+        || !scheme.starts_with(|first: char| first.is_ascii_lowercase())
+        || !scheme.bytes().all(is_scheme)
+    {
+        return Err(bad("what stands before :// is no scheme in lower case"));
+    }
+    if rest.contains(|c: char| c == '?' || c == '#' || c.is_whitespace() || c.is_control()) {
+        return Err(bad("it has a setting or a space; settings and keys are the client's"));
+    }
+    if scheme != "unix" {
+        return parse_host_port(rest, address);
+    }
+    check_length(rest)?;
+    if rest.is_empty() { Err(bad("there is no path")) } else { Ok(None) }
+}
+
+/// As much of it as an error shows.
+fn cut(address: &str) -> String {
+    address.chars().take(MAX_ADDRESS_BYTES).collect()
+}
+
+fn check_length(address: &str) -> Result<(), EndpointError> {
     if address.len() > MAX_ADDRESS_BYTES {
         let (length, limit) = (address.len(), MAX_ADDRESS_BYTES);
         return Err(EndpointError::TooLong { field: "address", length, limit });
     }
-    let bad = |reason| EndpointError::BadAddress { value: address.to_owned(), reason };
+    Ok(())
+}
+
+/// `whole`: what it is a part of, for the error.
+fn parse_host_port(address: &str, whole: &str) -> Result<Option<SocketAddr>, EndpointError> {
+    check_length(address)?;
+    let bad = |reason| EndpointError::BadAddress { value: cut(whole), reason };
     if let Ok(addr) = address.parse::<SocketAddr>() {
         return if addr.port() == 0 { Err(bad("port 0 cannot be connected to")) } else { Ok(Some(addr)) };
     }
@@ -197,6 +232,11 @@ mod tests {
         assert_eq!(ip.socket_addr(), Some("10.0.0.1:7000".parse().unwrap()));
         assert!(Endpoint::new("s", "i", "[::1]:7000").unwrap().socket_addr().is_some());
         assert_eq!(Endpoint::new("s", "i", "db-1.lan:65535").unwrap().socket_addr(), None);
+        let kcp = Endpoint::new("s", "i", "kcp://10.0.0.1:7000").unwrap();
+        assert_eq!(kcp.socket_addr(), Some("10.0.0.1:7000".parse().unwrap()));
+        for address in ["unix:///run/echo.sock", "unix://@echo", "tls://db-1.lan:443"] {
+            assert_eq!(&**Endpoint::new("s", "i", address).unwrap().address(), address);
+        }
     }
 
     #[test]
@@ -213,6 +253,10 @@ mod tests {
             ("::1:80", "in brackets"),
             ("999.0.0.1:80", "not an IPv4 address"),
             ("a b:80", "no host name has"),
+            ("kcp://host", "there is no port"),
+            ("kcp://host:1?key=file:k", "the client's"),
+            ("KCP://host:1", "no scheme"),
+            ("unix://", "there is no path"),
         ] {
             assert!(address_error(address).contains(reason), "{address}: {}", address_error(address));
         }

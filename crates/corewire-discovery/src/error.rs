@@ -33,9 +33,10 @@ pub enum EndpointError {
         /// The first character that is not allowed.
         character: char,
     },
-    /// The address is not `host:port`.
+    /// The address is not `host:port`, with or without a scheme, and not `unix:///path`.
     #[error(
-        "the address {value:?} is not host:port ({reason}); examples: 10.0.0.1:7000, [::1]:7000, db-1.lan:7000"
+        "the address {value:?} is not host:port or scheme://host:port ({reason}); examples: 10.0.0.1:7000, [::1]:7000, \
+         db-1.lan:7000, kcp://10.0.0.1:7000, unix:///run/echo.sock"
     )]
     BadAddress {
         /// The address as given, cut to the limit.

@@ -130,8 +130,7 @@ impl<T> Sink<T> {
         payload: &mut Bytes,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<(), Status>>> {
-        let hold =
-            self.end == End::ByHandler { may_hold: true } && Current::get().slot == Some(self.handle.key());
+        let hold = self.end == End::ByHandler { may_hold: true } && Current::is_of(self.handle.key());
         match self.handle.local(|link, call| link.poll_send(call, payload, hold, context)) {
             Some(polled) => polled.map(Some),
             None if self.handle.is_local() => Poll::Ready(Some(Err(Status::closed()))),

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use corewire::runtime::Runtime;
 use corewire::wait;
 use corewire_rpc::{
-    Bytes, Channel, Code, Context, Message, Service, Sink, Status, Streaming, TraceContext, Version,
+    Bytes, Channel, Code, Context, Message, Retry, Service, Sink, Status, Streaming, TraceContext, Version,
 };
 use support::{Running, VERSIONS, channel, echo_service, eventually, every_mode, gauged, server, stuck};
 
@@ -223,6 +224,49 @@ fn a_handler_passes_on_what_is_left_of_its_deadline_and_the_trace_of_its_caller(
     assert!(left <= Duration::from_millis(60_000 - 30) && left > Duration::from_secs(50), "{left:?}");
     assert_eq!(inner.unwrap().to_string(), "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-01");
     assert_eq!(state, "vendor=1");
+}
+
+#[test]
+fn calls_that_a_handler_makes_inherit_its_deadline_and_its_trace_unless_they_are_detached() {
+    let inner = server(|server| {
+        server.service(Service::new("Inner").unary("look", |_: Bytes, call: Context| async move {
+            let trace = call.trace().map_or_else(String::new, |trace| trace.to_string());
+            Ok(Bytes::from(format!("{}|{trace}|{}", call.time_left().is_some(), call.trace_state())))
+        }))
+    });
+    let elsewhere = Runtime::builder().workers(1).build().unwrap();
+    let (uri, worker) = (inner.uri().to_owned(), elsewhere.handle().worker(0).unwrap());
+    let outer = server(move |server| {
+        server.service(Service::new("Outer").unary("call", move |how: Bytes, _: Context| {
+            let channel = Channel::to(uri.clone());
+            let is_remote = how.starts_with(b"remote");
+            let channel = if is_remote { channel.worker(worker.clone()) } else { channel }.build().unwrap();
+            async move {
+                corewire::sleep(Duration::from_millis(1)).await;
+                let call = channel.unary("Inner/look", "");
+                match &how[how.len() - 2..] {
+                    b"by" => call.detached().await,
+                    // Made again and again, by a task.
+                    b"re" => call.idempotent().retry(Retry::default()).await,
+                    _ => call.await,
+                }
+            }
+        }))
+    });
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let channel = channel(&outer, Version::V2);
+    for (how, seen) in [
+        ("local", format!("true|{trace}|vendor=1")),
+        ("local re", format!("true|{trace}|vendor=1")),
+        ("remote", format!("true|{trace}|vendor=1")),
+        ("local by", "false||".to_owned()),
+        ("remote by", "false||".to_owned()),
+    ] {
+        let call = channel.unary("Outer/call", how).timeout(Duration::from_secs(60));
+        let call = call.trace(trace.parse().unwrap()).trace_state("vendor=1");
+        assert_eq!(wait(call).unwrap(), seen, "{how}");
+    }
+    assert_eq!(wait(channel.unary("Outer/call", "local")).unwrap(), "false||");
 }
 
 #[test]

@@ -505,3 +505,53 @@ fn a_closed_channel_says_so_and_its_connections_are_gone() {
     assert_eq!(name(&channel).unwrap_err().code(), Code::CONNECTION_CLOSED);
     eventually("no connection is left", || one.stats().sessions == 0);
 }
+
+#[test]
+fn endpoints_are_reached_whatever_their_scheme_with_the_keys_of_the_channel() {
+    let registry = LocalRegistry::new();
+    let key = || corewire::kcp::Key::new([7; 32]);
+    let path = std::env::temp_dir().join(format!("corewire-discover-{}.sock", std::process::id()));
+    let start = |uri: &str, name: &str| {
+        RpcServer::bind(uri)
+            .service(who(name))
+            .net(|net| net.kcp_key(key()))
+            .register(&registry)
+            .workers(1)
+            .start()
+            .unwrap()
+    };
+    let unix = format!("unix://{}", path.display());
+    let servers =
+        [start("tcp://127.0.0.1:0", "tcp"), start("kcp://127.0.0.1:0", "kcp"), start(&unix, "unix")];
+    let addresses: Vec<String> =
+        registry.discover("Who").iter().map(|endpoint| endpoint.address().to_string()).collect();
+    assert!(addresses.iter().any(|address| address.starts_with("kcp://127.0.0.1:")), "{addresses:?}");
+    assert!(addresses.contains(&unix), "{addresses:?}");
+    let options = corewire::kcp::ClientOptions::default().key(key());
+    let channel = build(in_turn(&registry).channel(|channel| channel.kcp(options)));
+    let mut seen = HashMap::new();
+    eventually("all of them answer", || {
+        seen.insert(name(&channel).unwrap(), ());
+        seen.len() == 3
+    });
+    drop((channel, servers));
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn an_endpoint_of_a_scheme_that_is_not_spoken_is_left_out_with_the_reason() {
+    let registry = LocalRegistry::new();
+    let _lease = put(&registry, "secret", "tls://127.0.0.1:443");
+    let channel = build(in_turn(&registry).fail_fast());
+    let failed = wait(channel.unary("Who/name", "")).unwrap_err();
+    assert_eq!(failed.code(), Code::UNAVAILABLE);
+    assert!(failed.message().contains("secret") && failed.message().contains("tls"), "{failed}");
+    let server = unregistered("plain");
+    let _lease = put(&registry, "plain", server.local_addrs()[0]);
+    eventually("the other one is used", || name(&channel).is_ok_and(|name| name == "plain"));
+    let refused = Channel::to("tls://127.0.0.1:443").build().unwrap_err();
+    assert!(
+        matches!(refused, corewire::ConnectError::Uri(corewire::UriError::UnknownScheme { .. })),
+        "{refused}"
+    );
+}

@@ -112,6 +112,12 @@ impl<S: Shape> CallFuture<S> {
         self.with(|request| request.options().is_idempotent = true)
     }
 
+    /// A call that a handler makes is not bounded by the deadline of that handler's call, and does not carry its trace on. It
+    /// inherits both otherwise, also by way of a channel on another worker.
+    pub fn detached(self) -> Self {
+        self.with(|request| request.options().is_detached = true)
+    }
+
     /// Retries the call, if it is [idempotent](Self::idempotent), by this instead of the channel's setting.
     pub fn retry(self, retry: Retry) -> Self {
         self.with(|request| request.options().retry = Some(retry))

@@ -29,6 +29,8 @@ pub struct CallOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) head: Head,
     pub(crate) is_idempotent: bool,
+    /// Has nothing of the call of the handler that makes it.
+    pub(crate) is_detached: bool,
     pub(crate) retry: Option<Retry>,
     pub(crate) hedge: Option<Hedge>,
     pub(crate) is_fail_fast: Option<bool>,
@@ -63,6 +65,12 @@ impl CallOptions {
     /// too late to set it.
     pub fn set_idempotent(&mut self, is_idempotent: bool) {
         self.is_idempotent = is_idempotent;
+    }
+
+    /// A call that a handler makes has no deadline and no trace of that handler's call, which it inherits otherwise.
+    /// Interceptors come too late to set it.
+    pub fn set_detached(&mut self, is_detached: bool) {
+        self.is_detached = is_detached;
     }
 
     /// Retries the call, if it is idempotent, by this instead of the channel's setting. The budget is the channel's.

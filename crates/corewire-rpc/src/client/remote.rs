@@ -22,8 +22,9 @@ pub(super) fn make<S: Shape>(attempt: Attempt) -> Result<Receiver<S>, Status> {
     let is_new = matches!(attempt.phase, Phase::New(_));
     let worker = attempt.channel.worker().clone();
     let (mut sender, receiver) = oneshot::channel();
-    let current = Current::get().elsewhere();
+    let current = attempt.request.inherits().then(Current::elsewhere);
     let sent = worker.run(move || {
+        let current = current.map_or_else(Current::default, Current::from);
         drop(spawn_local(async move {
             let mut call = pin!(repeat::run::<S>(attempt));
             let result = poll_fn(|context| {

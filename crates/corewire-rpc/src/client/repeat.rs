@@ -14,7 +14,6 @@ use super::attempt::Attempt;
 use super::local::{self, LocalChannel};
 use super::schedule::{Failed, Schedule};
 use super::shape::Shape;
-use crate::current::Current;
 use crate::status::Status;
 
 /// Makes a call, on the channel's worker: several times if that is allowed and of use.
@@ -54,7 +53,7 @@ impl<S: Shape> Attempts<S> {
         let timeout = call.request.timeout.or(default);
         let now = clock::now();
         let own = timeout.and_then(|timeout| now.checked_add(timeout));
-        let deadline = own.into_iter().chain(Current::get().deadline).min();
+        let deadline = own.into_iter().chain(call.request.outer_deadline()).min();
         let options = call.request.options();
         let retry = options.retry.or(local.settings.retry);
         let hedge = options.hedge.or(local.settings.hedge);

@@ -1,11 +1,12 @@
 //! What a call asks for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_proto::rpc::Mode;
 
 use super::options::{CallOptions, CallPath};
+use crate::current::Current;
 use crate::message::Message;
 use crate::status::Status;
 
@@ -52,6 +53,18 @@ impl Request {
     #[inline]
     pub(super) fn is_repeatable(&self) -> bool {
         self.end && self.options.as_ref().is_some_and(|options| options.is_idempotent)
+    }
+
+    /// A call made by a handler has the deadline and the trace of that handler's call.
+    #[inline]
+    pub(super) fn inherits(&self) -> bool {
+        self.options.as_ref().is_none_or(|options| !options.is_detached)
+    }
+
+    /// The deadline of the handler that makes it.
+    #[inline]
+    pub(super) fn outer_deadline(&self) -> Option<Instant> {
+        if self.inherits() { Current::deadline() } else { None }
     }
 
     /// Says by itself how it is repeated.

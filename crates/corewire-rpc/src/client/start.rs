@@ -103,7 +103,7 @@ impl Request {
         // A time beyond the clock's end is none.
         let now = corewire_driver::clock::now();
         let own = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-        Current::get().deadline.map_or(own, |outer| outer.min(own))
+        self.outer_deadline().map_or(own, |outer| outer.min(own))
     }
 
     /// The time that is left, and the time to tell the server.
@@ -114,7 +114,7 @@ impl Request {
         wait: &Wait,
         timeout: Option<Duration>,
     ) -> (Duration, Option<Duration>) {
-        let outer = Current::get().deadline;
+        let outer = self.outer_deadline();
         let own = wait.0.as_ref().and_then(|wait| wait.deadline);
         if own.is_none() && outer.is_none() {
             // Streams live as long as they like unless told otherwise.
@@ -230,22 +230,25 @@ impl Request {
         let State { machine, out, .. } = state;
         let path = self.path.get().map_err(|_| CallError::MessageNeeded)?;
         let payload = self.payload.as_ref().map(Kept);
+        let inherited = if self.inherits() { Current::trace() } else { None };
         if let Some(payload) = payload
             && self.mode == Mode::Unary
             && options.is_none()
             && told.is_none()
+            && inherited.is_none()
         {
             return machine.unary(path, payload, out);
         }
         let head = options.map(|options| &options.head);
         let metadata: Vec<(&str, &[u8])> = head.map_or_else(Vec::new, |head| head.metadata.iter().collect());
         let is_v2 = machine.version() == Some(Version::V2);
-        let options = Options {
-            timeout: told.filter(|_| is_v2),
-            trace: head.and_then(|head| head.trace),
-            trace_state: head.map_or("", |head| &head.trace_state),
-            metadata: &metadata,
+        let own = head.filter(|head| head.trace.is_some() || !head.trace_state.is_empty());
+        let (trace, trace_state) = match (own, &inherited) {
+            (Some(own), _) => (own.trace, &*own.trace_state),
+            (None, Some((trace, state))) if is_v2 => (Some(*trace), &**state),
+            _ => (None, ""),
         };
+        let options = Options { timeout: told.filter(|_| is_v2), trace, trace_state, metadata: &metadata };
         if self.is_stream {
             return machine.open_stream(path, &options, out);
         }

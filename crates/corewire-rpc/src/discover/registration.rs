@@ -17,8 +17,8 @@ use crate::server::{OnStart, RpcServer};
 /// | setting | default |
 /// |---|---|
 /// | services | all that the server offers |
-/// | advertised address | the one it listens on; it must be set where it listens on all (`*`, `0.0.0.0`) |
-/// | instance | the advertised address |
+/// | advertised address | the one it listens on, with its scheme if that is not `tcp`; it must be set where it listens on all (`*`, `0.0.0.0`) |
+/// | instance | the advertised address, without a scheme and with `-` for `/` |
 /// | weight | 100 |
 /// | zone, tags | none |
 /// | time to live | the registry's |
@@ -59,7 +59,7 @@ pub struct Registration {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistrationError {
-    /// It listens on all addresses, or on a path.
+    /// It listens on all addresses.
     #[error("it listens on {0}, which clients elsewhere cannot connect to: set `Registration::advertise`")]
     NoAddress(String),
     /// Its address, instance, zone or a tag is not valid.
@@ -97,7 +97,8 @@ impl Registration {
         self
     }
 
-    /// Where clients find it: `host:port`, or a host alone for the port that it listens on.
+    /// Where clients find it: `host:port`, or a host alone for the port that it listens on; another scheme than the one that
+    /// it listens on stands before it, as in `kcp://host:port`.
     pub fn advertise(mut self, address: impl Into<String>) -> Self {
         self.advertise = Some(address.into());
         self
@@ -157,7 +158,8 @@ impl Registration {
 
     fn endpoints(&self, server: &ServerHandle) -> Result<Vec<Arc<Endpoint>>, RegistrationError> {
         let address = self.address(server)?;
-        let instance = self.instance.clone().unwrap_or_else(|| address.clone());
+        let name = address.split_once("://").map_or(&*address, |(_, name)| name);
+        let instance = self.instance.clone().unwrap_or_else(|| name.replace('/', "-"));
         let endpoint = |service: &String| {
             let endpoint = Endpoint::new(&**service, &*instance, &*address)?.with_weight(self.weight);
             let endpoint = match &self.zone {
@@ -169,7 +171,19 @@ impl Registration {
         self.services.iter().flatten().map(endpoint).collect()
     }
 
+    /// Where clients find it: `host:port` for TCP, else with the scheme.
     fn address(&self, server: &ServerHandle) -> Result<String, RegistrationError> {
+        let scheme = server.uri().split_once("://").map_or("tcp", |(scheme, _)| scheme);
+        if self.advertise.as_ref().is_some_and(|address| address.contains("://")) || scheme == "tcp" {
+            return self.host_and_port(server);
+        }
+        if scheme == "unix" {
+            return Ok(self.advertise.as_ref().map_or(server.uri(), String::as_str).to_owned());
+        }
+        Ok(format!("{scheme}://{}", self.host_and_port(server)?))
+    }
+
+    fn host_and_port(&self, server: &ServerHandle) -> Result<String, RegistrationError> {
         let listens = server.local_addrs();
         match &self.advertise {
             Some(address) => {

@@ -54,7 +54,7 @@ impl Context {
         self.head.as_deref().unwrap_or_else(|| Metadata::none())
     }
 
-    /// The caller's W3C trace context.
+    /// The caller's W3C trace context. Calls that the handler makes without one of their own carry it on.
     pub fn trace(&self) -> Option<TraceContext> {
         self.head.as_ref()?.extensions().trace()
     }
@@ -107,7 +107,8 @@ impl Context {
         self.link.with(|state| state.add_response_metadata(self.key, part, name, value))
     }
 
-    /// When the call must be done. It fails by itself then, and calls that the handler makes inherit it.
+    /// When the call must be done. It fails by itself then, and calls that the handler makes inherit it, unless they are
+    /// [detached](crate::CallFuture::detached).
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }

@@ -153,8 +153,11 @@ where
     #[inline]
     fn start(&self, call: Call, payload: Bytes, context: Context) {
         let mut future = self.spare.take();
-        let current =
-            Current { slot: call.slot.map(|slot| (call.link().id, slot)), deadline: context.deadline };
+        let current = Current {
+            slot: call.slot.map(|slot| (call.link().id, slot)),
+            deadline: context.deadline,
+            head: context.head.clone(),
+        };
         let entered = current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let started = (self.start)(Incoming { payload, context, slot: call.slot });

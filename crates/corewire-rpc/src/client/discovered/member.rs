@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corewire::NetUri;
 use corewire::client::Connector;
+use corewire::uri::Scheme;
+use corewire::{ConnectError, NetUri};
 use corewire_discovery::Endpoint;
 
 use super::Discovered;
@@ -23,16 +24,21 @@ pub(in crate::client) struct Member {
 }
 
 impl Member {
-    /// `None`, and a warning, for an address that cannot be connected to.
-    pub(super) fn new(id: u64, endpoint: &Endpoint, of: &Discovered) -> Option<Self> {
+    /// Its connections have the settings of the channel, keys among them, whatever its scheme.
+    ///
+    /// # Errors
+    /// Why it cannot be connected to.
+    pub(super) fn new(id: u64, endpoint: &Endpoint, of: &Discovered) -> Result<Self, ConnectError> {
         let (instance, address) = (endpoint.instance().clone(), endpoint.address().clone());
-        let uri = NetUri::parse(&format!("tcp://{address}")).inspect_err(|error| {
-            tracing::warn!(service = %of.service, %instance, %error, "endpoint left out");
-        });
+        // What has no scheme is TCP.
+        let uri = NetUri::parse(&address)?;
+        if !matches!(uri.scheme(), Scheme::Tcp | Scheme::Unix | Scheme::Kcp) {
+            return Err(ConnectError::Scheme(uri.scheme()));
+        }
         let mut settings = of.settings.clone();
-        settings.servers = vec![Connector::new(uri.ok()?, settings.connect.clone())];
+        settings.servers = vec![Connector::new(uri, settings.connect.clone())];
         let local = LocalChannel::member(settings, of.home.clone(), of.group, of.channel.clone());
-        Some(Self { id, instance, address, local, has_failed: Cell::new(false) })
+        Ok(Self { id, instance, address, local, has_failed: Cell::new(false) })
     }
 
     pub(super) fn is_at(&self, endpoint: &Endpoint) -> bool {

@@ -74,6 +74,8 @@ struct State {
     /// Endpoints that are gone from the registry and whose last calls go on.
     draining: Vec<Rc<Member>>,
     last_member: u64,
+    /// Why an endpoint of the snapshot is no member.
+    left_out: Option<String>,
     /// Where to look on for an endpoint that is ready, when those that were chosen are not.
     look_from: usize,
 }
@@ -108,6 +110,7 @@ impl Discovered {
                     view_of: None,
                     draining: Vec::new(),
                     last_member: 0,
+                    left_out: None,
                     look_from: 0,
                 }),
                 calls: RefCell::default(),
@@ -168,6 +171,7 @@ impl Discovered {
         }
         state.members_of = Some(snapshot.id());
         self.is_panicking.set(state.panic.as_ref().is_some_and(|panic| panic.panicking().is_some()));
+        state.left_out = None;
         let mut before = std::mem::take(&mut state.members);
         state.members.reserve(snapshot.len());
         for endpoint in snapshot.iter() {
@@ -180,11 +184,16 @@ impl Discovered {
             state.draining.extend(moved);
             let member = kept.or_else(|| {
                 state.last_member += 1;
-                let member = Member::new(state.last_member, endpoint, self)?;
+                let member = Member::new(state.last_member, endpoint, self).inspect_err(|error| {
+                    let (service, instance) = (&self.service, endpoint.instance());
+                    tracing::warn!(%service, %instance, %error, "endpoint left out");
+                    state.left_out = Some(format!("endpoint {instance} of {service}: {error}"));
+                });
+                let member = Rc::new(member.ok()?);
                 if self.is_eager {
                     member.local.connect_all();
                 }
-                Some(Rc::new(member))
+                Some(member)
             });
             if let Some(member) = member {
                 state.members.insert(endpoint.instance().clone(), member);

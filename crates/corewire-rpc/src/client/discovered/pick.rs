@@ -99,10 +99,9 @@ impl Discovered {
     #[cold]
     fn failure(&self, state: &mut State) -> Option<Status> {
         if state.members.is_empty() {
-            let service = &self.service;
-            return Some(
-                Status::unavailable(format!("the registry knows no endpoint of {service}")).unprocessed(),
-            );
+            let unknown = || format!("the registry knows no endpoint of {}", self.service);
+            let why = state.left_out.clone().unwrap_or_else(unknown);
+            return Some(Status::unavailable(why).unprocessed());
         }
         let mut last = None;
         for member in state.usable() {
