@@ -3,7 +3,10 @@
 
 mod message;
 mod method;
+mod options;
 mod service;
+#[cfg(test)]
+mod tests;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, ItemTrait, parse_macro_input};
@@ -13,7 +16,7 @@ use syn::{DeriveInput, ItemTrait, parse_macro_input};
 /// See `corewire_rpc::service`.
 #[proc_macro_attribute]
 pub fn service(options: TokenStream, item: TokenStream) -> TokenStream {
-    let options = parse_macro_input!(options as service::Options);
+    let options = parse_macro_input!(options as options::ServiceOptions);
     let item = parse_macro_input!(item as ItemTrait);
     service::expand(&options, &item).unwrap_or_else(|error| error.to_compile_error()).into()
 }

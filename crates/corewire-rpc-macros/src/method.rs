@@ -1,15 +1,26 @@
 //! What the signature of a method says about its mode and its messages.
 
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use syn::ext::IdentExt;
 use syn::{
-    Error, FnArg, GenericArgument, PathArguments, ReturnType, TraitItemFn, Type, TypeParamBound, parse_quote,
+    Attribute, Error, FnArg, GenericArgument, Ident, PatType, PathArguments, ReturnType, Signature,
+    TraitItemFn, Type, TypeParamBound,
 };
+
+use crate::options::{MethodOptions, Rename, Role};
 
 /// A method of a service.
 pub(crate) struct Method<'a> {
-    pub(crate) item: &'a TraitItemFn,
-    /// The type of requests; `()` if there is none.
-    pub(crate) request: Type,
-    pub(crate) has_request: bool,
+    pub(crate) ident: &'a Ident,
+    /// What clients call it.
+    pub(crate) name: String,
+    pub(crate) options: MethodOptions,
+    attributes: &'a [Attribute],
+    /// The parameter beside the context, if there is one.
+    pub(crate) parameter: Option<&'a Type>,
+    /// The message of requests.
+    pub(crate) request: TokenStream,
     pub(crate) streams_requests: bool,
     pub(crate) takes_context: bool,
     pub(crate) response: Type,
@@ -19,46 +30,49 @@ pub(crate) struct Method<'a> {
 }
 
 impl<'a> Method<'a> {
-    pub(crate) fn read(item: &'a TraitItemFn) -> syn::Result<Self> {
+    pub(crate) fn read(item: &'a TraitItemFn, rename: Rename) -> syn::Result<Self> {
         let sig = &item.sig;
-        if sig.asyncness.is_none() {
-            return Err(Error::new_spanned(sig, "a method of a service is an `async fn`"));
+        check(sig)?;
+        let options = MethodOptions::read(&item.attrs)?;
+        let mut parameters = Vec::new();
+        for argument in &sig.inputs {
+            if let FnArg::Typed(parameter) = argument {
+                parameters.push((&*parameter.ty, role(parameter)?));
+            }
         }
-        let mut arguments = sig.inputs.iter();
-        if !matches!(arguments.next(), Some(FnArg::Receiver(this)) if this.reference.is_some() && this.mutability.is_none())
-        {
-            return Err(Error::new_spanned(sig, "a method of a service takes `&self` first"));
-        }
-        let mut types: Vec<&Type> = arguments
-            .filter_map(|argument| match argument {
-                FnArg::Typed(typed) => Some(&*typed.ty),
-                FnArg::Receiver(_) => None,
-            })
-            .collect();
-        let takes_context = types.last().is_some_and(|last| is_named(last, "Context"));
+        let takes_context = parameters.last().is_some_and(|(_, role)| *role == Role::Context);
         if takes_context {
-            types.pop();
+            parameters.pop();
         }
-        if let Some(more) = types.get(1) {
+        let misplaced = parameters.iter().find(|(_, role)| *role == Role::Context);
+        if let Some((more, _)) = misplaced.or_else(|| parameters.get(1)) {
             return Err(Error::new_spanned(
                 more,
-                "a method of a service takes one message (or a `Streaming` of them), and a `Context` last",
+                "a method of a service takes one message (or a `Streaming` of them), and a `Context` last; what is \
+                 recognised by its name only is told by `#[rpc(message)]`, `#[rpc(streaming)]` or `#[rpc(context)]`",
             ));
         }
-        let request = types.first().copied();
-        let (request, streams_requests) = match request {
-            None => (parse_quote!(()), false),
-            Some(request) => match argument_of(request, "Streaming") {
-                Some(message) => (message.clone(), true),
-                None if is_named(request, "Streaming") => (parse_quote!(::corewire_rpc::Bytes), true),
-                None => (request.clone(), false),
-            },
+        let parameter = parameters.first().copied();
+        let streams_requests = parameter.is_some_and(|(_, role)| role == Role::Streaming);
+        let request = match parameter {
+            None => quote!(()),
+            Some((given, Role::Streaming)) => {
+                quote!(<#given as ::corewire_rpc::__macros::Messages>::Message)
+            }
+            Some((given, _)) => given.to_token_stream(),
         };
         let (response, streams_responses, may_fail_midway) = response(sig)?;
+        let name = options
+            .name
+            .as_ref()
+            .map_or_else(|| rename.apply(&sig.ident.unraw().to_string()), |name| name.value());
         Ok(Self {
-            item,
+            ident: &sig.ident,
+            name,
+            options,
+            attributes: &item.attrs,
+            parameter: parameter.map(|(given, _)| given),
             request,
-            has_request: !types.is_empty(),
             streams_requests,
             takes_context,
             response,
@@ -66,10 +80,55 @@ impl<'a> Method<'a> {
             may_fail_midway,
         })
     }
+
+    /// Those that say under which conditions the method exists.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Attribute> {
+        self.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"))
+    }
+
+    /// Those that the client's method has too.
+    pub(crate) fn shared_attributes(&self) -> impl Iterator<Item = &Attribute> {
+        let shared = ["cfg", "doc", "deprecated"];
+        self.attributes
+            .iter()
+            .filter(move |attribute| shared.iter().any(|name| attribute.path().is_ident(name)))
+    }
+}
+
+fn check(sig: &Signature) -> syn::Result<()> {
+    if sig.asyncness.is_none() {
+        return Err(Error::new_spanned(sig, "a method of a service is an `async fn`"));
+    }
+    if !sig.generics.params.is_empty() {
+        return Err(Error::new_spanned(
+            &sig.generics,
+            "a method of a service has no generic parameters: its messages are of one type",
+        ));
+    }
+    match sig.inputs.first() {
+        Some(FnArg::Receiver(this)) if this.reference.is_some() && this.mutability.is_none() => Ok(()),
+        _ => Err(Error::new_spanned(sig, "a method of a service takes `&self` first")),
+    }
+}
+
+/// As it is told, or else by the name of its type.
+fn role(parameter: &PatType) -> syn::Result<Role> {
+    if let Type::Reference(borrowed) = &*parameter.ty {
+        return Err(Error::new_spanned(
+            borrowed,
+            "a message is owned, since it comes over the wire: take `String` or `Bytes` instead of a reference",
+        ));
+    }
+    Ok(match Role::read(&parameter.attrs)? {
+        Some(told) => told,
+        None if is_named(&parameter.ty, "Context") => Role::Context,
+        None if is_named(&parameter.ty, "Streaming") => Role::Streaming,
+        None => Role::Message,
+    })
 }
 
 /// The message of a response, whether there is a stream of them, and whether its items are results.
-fn response(sig: &syn::Signature) -> syn::Result<(Type, bool, bool)> {
+fn response(sig: &Signature) -> syn::Result<(Type, bool, bool)> {
     let wrong = || {
         Error::new_spanned(
             sig,

@@ -8,6 +8,17 @@ use futures_core::Stream;
 use crate::message::Message;
 use crate::sink::Sink;
 use crate::status::Status;
+use crate::stream::Streaming;
+
+/// A stream of messages by any name.
+pub trait Messages {
+    /// What it is made of.
+    type Message;
+}
+
+impl<T> Messages for Streaming<T> {
+    type Message = T;
+}
 
 /// Sends all items.
 ///

@@ -54,7 +54,7 @@ mod stream;
 #[doc(hidden)]
 pub mod __macros {
     pub use crate::client::CallPath;
-    pub use crate::forward::{forward, forward_results};
+    pub use crate::forward::{Messages, forward, forward_results};
 }
 
 /// Makes a serde type the payload of messages: compact binary, as [`Compact`], or with `#[message(json)]` JSON.
@@ -63,8 +63,20 @@ pub use corewire_rpc_macros::message;
 ///
 /// The mode of a method is read off its signature: it takes a message or a [`Streaming`] of them (or nothing), and a
 /// [`Context`] last if it wants to; it gives `Result<Message, Status>` or `Result<impl Stream<Item = …>, Status>`, where
-/// the items are messages, or results if the stream can fail midway. `#[service(name = "…")]` sets the name on the wire;
-/// default that of the trait.
+/// the items are messages, or results if the stream can fail midway.
+///
+/// | where | option | meaning |
+/// |---|---|---|
+/// | `#[service(…)]` | `name = "demo.Lines"` | the name on the wire; default that of the trait |
+/// | | `rename_all = "PascalCase"` | how the names of methods are written on the wire: also `camelCase`, `snake_case`, `SCREAMING_SNAKE_CASE`, `kebab-case`; default as they are |
+/// | a method | `#[rpc(name = "Shout")]` | its name on the wire |
+/// | | `#[rpc(idempotent)]` | the client's calls are [`idempotent`](CallFuture::idempotent) |
+/// | | `#[rpc(timeout = "2s")]` | and have this [`timeout`](CallFuture::timeout), in `ms`, `s` or `m`, unless a call says another |
+/// | | `#[cfg(…)]` | the method exists, on both sides, where this holds |
+/// | a parameter | `#[rpc(streaming)]`, `#[rpc(context)]`, `#[rpc(message)]` | what it is, where its type is called otherwise than [`Streaming`] or [`Context`], or a message is called so |
+///
+/// `NameClient::new(channel)` makes a client and `channel()` gives its channel back; a method of the service of one of these
+/// names takes its place, and `From` and `AsRef` are there for the same.
 ///
 /// ```
 /// use corewire_rpc::{Bytes, Channel, RpcServer, Status, Stream, Streaming};
@@ -76,8 +88,9 @@ pub use corewire_rpc_macros::message;
 ///     text: String,
 /// }
 ///
-/// #[corewire_rpc::service]
+/// #[corewire_rpc::service(name = "demo.Lines")]
 /// trait Lines {
+///     #[rpc(idempotent, timeout = "2s")]
 ///     async fn shout(&self, line: Line) -> Result<Line, Status>;
 ///     async fn count(&self, lines: Streaming<Line>) -> Result<Bytes, Status>;
 ///     async fn split(&self, line: Line) -> Result<impl Stream<Item = Line>, Status>;
