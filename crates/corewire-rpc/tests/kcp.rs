@@ -128,6 +128,16 @@ fn a_key_encrypts_and_another_one_or_none_is_of_no_use() {
 }
 
 #[test]
+fn a_channel_with_a_key_may_have_several_connections() {
+    let key = Key::new([7; 32]);
+    let server = server(|server| server.net(|net| net.kcp_key(key.clone())));
+    let channel = Channel::to(server.uri()).kcp(keyed(&key)).connections(4).build().unwrap();
+    let calls: Vec<_> = (0..16).map(|_| channel.unary("EchoService/echo", "x")).collect();
+    calls.into_iter().for_each(|call| assert_eq!(wait(call).unwrap(), "x"));
+    assert_eq!((server.stats().sessions, server.stats().workers.datagrams_dropped), (4, 0));
+}
+
+#[test]
 fn the_uri_can_name_the_file_of_the_key() {
     let path = std::env::temp_dir().join(format!("corewire-rpc-key-{}", std::process::id()));
     std::fs::write(&path, "5a".repeat(32)).unwrap();

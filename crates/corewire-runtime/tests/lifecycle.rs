@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use common::*;
-use corewire_proto::kcp::{Config, Mode, Senders};
+use corewire_proto::kcp::{Config, Mode};
 use corewire_runtime::driver::Socket;
 use corewire_runtime::transport::{kcp, udp};
 use corewire_runtime::udp::{UdpOptions, UdpPort, UdpSocket, open};
@@ -50,8 +50,7 @@ struct Pair {
 fn kcp_options() -> kcp::KcpOptions {
     kcp::KcpOptions {
         conversation: Config::turbo().windows(32, 128).mode(Mode::Stream),
-        key: None,
-        senders: Senders::default(),
+        keys: None,
         answer_timeout: PATIENCE,
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use corewire_driver::Socket;
-use corewire_proto::kcp::{Config, Mode, Senders};
+use corewire_proto::kcp::{Config, Keys, Mode};
 use corewire_runtime::transport::kcp::KcpOptions;
 use corewire_runtime::transport::{MakeProtocol, kcp, udp};
 use corewire_runtime::udp::{UdpOptions, UdpPort};
@@ -38,8 +38,8 @@ pub(crate) struct DatagramSettings {
     pub(crate) kcp: Config,
     /// Encrypts KCP.
     pub(crate) key: Option<Key>,
-    /// Shared by the sockets of a server.
-    pub(crate) senders: Senders,
+    /// What else is opened, while keys are changed.
+    pub(crate) second_key: Option<Key>,
     /// How long a KCP client's first data may stay without any answer.
     pub(crate) answer_timeout: Duration,
     pub(crate) sessions_max: usize,
@@ -52,7 +52,7 @@ impl Default for DatagramSettings {
             udp: UdpOptions::default(),
             kcp: Config::turbo().windows(1024, 1024).mode(Mode::Stream),
             key: None,
-            senders: Senders::default(),
+            second_key: None,
             answer_timeout: Duration::from_secs(5),
             sessions_max: 65_536,
             idle_timeout: Some(Duration::from_secs(120)),
@@ -61,13 +61,16 @@ impl Default for DatagramSettings {
 }
 
 impl DatagramSettings {
+    fn keys(&self) -> Option<Keys> {
+        let keys = Keys::new(self.key.as_ref()?.as_bytes());
+        Some(match &self.second_key {
+            Some(second) => keys.and(second.as_bytes()),
+            None => keys,
+        })
+    }
+
     fn kcp_options(&self) -> KcpOptions {
-        KcpOptions {
-            conversation: self.kcp.clone(),
-            key: self.key.as_ref().map(|key| *key.as_bytes()),
-            senders: self.senders.clone(),
-            answer_timeout: self.answer_timeout,
-        }
+        KcpOptions { conversation: self.kcp.clone(), keys: self.keys(), answer_timeout: self.answer_timeout }
     }
 }
 

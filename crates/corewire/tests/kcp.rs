@@ -176,29 +176,119 @@ fn a_key_that_cannot_be_read_is_an_error_at_the_start() {
     assert!(matches!(error, ConnectError::Key(_)), "{error}");
 }
 
-#[test]
-fn played_back_sealed_datagrams_open_nothing_on_any_worker() {
-    let key = Key::new([3; 32]);
-    let server = echo(|server| server.kcp_key(key.clone()));
-    // A path that keeps all that goes to the server.
-    let path = UdpSocket::bind("127.0.0.1:0").unwrap();
-    path.set_read_timeout(Some(PATIENCE)).unwrap();
-    let client = NetUri::parse(&format!("kcp://{}", path.local_addr().unwrap())).unwrap().client();
-    let client = client.kcp_key(key).codec(StandardCodec::default).connect_blocking().unwrap();
-    let calling = std::thread::spawn(move || drop(wait(client.request(b"pay").timeout(PATIENCE))));
-    let mut buffer = [0; 2000];
-    let (len, _) = path.recv_from(&mut buffer).unwrap();
-    let strangers: Vec<_> = (0..32).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
-    strangers[0].send_to(&buffer[..len], server.local_addrs()[0]).unwrap();
-    until("the first one opens a session", || server.stats().opened == 1);
-    for stranger in &strangers {
-        stranger.send_to(&buffer[..len], server.local_addrs()[0]).unwrap();
+/// All that crosses between a client and a server until its request is answered: to the server and from it.
+fn captured(server: &ServerHandle, key: &Key) -> [Vec<Vec<u8>>; 2] {
+    let (path, onward) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    onward.connect(server.local_addrs()[0]).unwrap();
+    for socket in [&path, &onward] {
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     }
-    until("the others are dropped", || dropped(&server) >= 32);
+    let client = NetUri::parse(&format!("kcp://{}", path.local_addr().unwrap())).unwrap().client();
+    let client = client.kcp_key(key.clone()).codec(StandardCodec::default).connect_blocking().unwrap();
+    let calling = std::thread::spawn(move || wait(client.request(b"pay").timeout(PATIENCE)).unwrap());
+    let (mut buffer, mut seen) = ([0; 2000], [const { Vec::new() }; 2]);
+    let mut from = None;
+    while !calling.is_finished() {
+        if let Ok((len, address)) = path.recv_from(&mut buffer) {
+            from = Some(address);
+            onward.send(&buffer[..len]).unwrap();
+            seen[0].push(buffer[..len].to_vec());
+        }
+        if let (Ok(len), Some(address)) = (onward.recv(&mut buffer), from) {
+            path.send_to(&buffer[..len], address).unwrap();
+            seen[1].push(buffer[..len].to_vec());
+        }
+    }
+    assert_eq!(&calling.join().unwrap()[..], b"pay");
+    seen
+}
+
+#[test]
+fn played_back_sealed_datagrams_open_nothing_on_any_worker_or_server() {
+    let key = Key::new([3; 32]);
+    let [server, another] = [(); 2].map(|()| echo(|server| server.kcp_key(key.clone())));
+    let seen = captured(&server, &key);
     assert_eq!(server.stats().opened, 1);
-    drop(path);
-    drop(server);
-    calling.join().unwrap();
+    let strangers: Vec<_> = (0..32).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let mut sent = 0;
+    for (stranger, datagram) in
+        strangers.iter().flat_map(|it| seen.iter().flatten().map(move |data| (it, data)))
+    {
+        sent += datagram.len();
+        for server in [&server, &another] {
+            stranger.send_to(datagram, server.local_addrs()[0]).unwrap();
+        }
+    }
+    // A client that is served now was served after all of these.
+    for server in [&server, &another] {
+        let before = server.stats().opened;
+        let client = NetUri::parse(server.uri()).unwrap().client().kcp_key(key.clone());
+        call(&client.codec(StandardCodec::default).connect_blocking().unwrap(), b"hello");
+        assert_eq!(server.stats().opened, before + 1);
+    }
+    assert_eq!((server.stats().opened, another.stats().opened), (2, 1));
+    let (mut told, mut buffer) = (0, [0; 2000]);
+    for stranger in &strangers {
+        stranger.set_nonblocking(true).unwrap();
+        while let Ok(len) = stranger.recv(&mut buffer) {
+            assert_eq!((len, buffer[0]), (64, 2), "nothing but challenges");
+            told += len;
+        }
+    }
+    assert!(told <= 2 * sent, "{told} bytes for {sent} to each of two");
+}
+
+#[test]
+fn keys_are_changed_while_clients_of_both_are_served() {
+    let (old, new) = (Key::new([3; 32]), Key::new([4; 32]));
+    let server = echo(|server| server.kcp_key(old.clone()).kcp_second_key(new.clone()));
+    for key in [old, new] {
+        let client = NetUri::parse(server.uri()).unwrap().client().kcp_key(key);
+        call(&client.codec(StandardCodec::default).connect_blocking().unwrap(), b"hello");
+    }
+    assert_eq!(dropped(&server), 0);
+}
+
+#[test]
+fn a_client_learns_soon_that_its_server_was_started_anew() {
+    for key in [None, Some(Key::new([3; 32]))] {
+        let keyed = |server: NetServer| match &key {
+            Some(key) => server.kcp_key(key.clone()),
+            None => server,
+        };
+        let path = UdpSocket::bind("127.0.0.1:0").unwrap();
+        path.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut client = NetUri::parse(&format!("kcp://{}", path.local_addr().unwrap())).unwrap().client();
+        if let Some(key) = &key {
+            client = client.kcp_key(key.clone());
+        }
+        let client = client.no_reconnect().codec(StandardCodec::default).connect_blocking().unwrap();
+        for is_known in [true, false] {
+            let server = echo(keyed);
+            let onward = UdpSocket::bind("127.0.0.1:0").unwrap();
+            onward.connect(server.local_addrs()[0]).unwrap();
+            onward.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+            let (asking, began) = (client.clone(), Instant::now());
+            let calling = std::thread::spawn(move || wait(asking.request(b"?").timeout(PATIENCE)));
+            let (mut buffer, mut from) = ([0; 2000], None);
+            while !calling.is_finished() {
+                if let Ok((len, address)) = path.recv_from(&mut buffer) {
+                    from = Some(address);
+                    onward.send(&buffer[..len]).unwrap();
+                }
+                if let (Ok(len), Some(address)) = (onward.recv(&mut buffer), from) {
+                    path.send_to(&buffer[..len], address).unwrap();
+                }
+            }
+            let outcome = calling.join().unwrap();
+            assert_eq!(outcome.is_ok(), is_known, "{outcome:?}");
+            assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+            if let Err(error) = outcome {
+                let CallError::ConnectionLost(why) = &error else { panic!("{error}") };
+                assert!(why.to_string().contains("reset"), "{why}");
+            }
+        }
+    }
 }
 
 #[test]

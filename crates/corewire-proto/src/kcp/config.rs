@@ -148,7 +148,7 @@ impl Config {
     }
 
     /// Makes the longest datagram so many bytes shorter, to leave room for something around it, such as
-    /// `Envelope::OVERHEAD`. Call after [`mtu`](Self::mtu).
+    /// `ENVELOPE_OVERHEAD`. Call after [`mtu`](Self::mtu).
     pub fn reserve(mut self, bytes: usize) -> Self {
         self.mtu = self.mtu.saturating_sub(bytes);
         self

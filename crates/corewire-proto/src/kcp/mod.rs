@@ -46,7 +46,7 @@ pub use config::{Config, Mode};
 pub use congestion::CongestionControl;
 pub use control::{Kcp, Stats};
 #[cfg(feature = "aead")]
-pub use envelope::{Envelope, OpenError, SealError, Senders};
+pub use envelope::{ClientEnvelope, ENVELOPE_OVERHEAD, Keys, OpenError, Opened, SealError, ServerEnvelope};
 pub use error::{CloseReason, ConfigError, ReceiveError, SendError};
 pub use sessions::{SessionError, SessionEvent, SessionId, Sessions, SessionsConfig};
 pub use transmit::Transmit;

@@ -243,6 +243,13 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
+    /// Takes clients with this key too, while keys are changed: give all servers the new one here, then the clients the new
+    /// one, then the servers that one alone. It counts only beside [`kcp_key`](Self::kcp_key).
+    pub fn kcp_second_key(mut self, key: Key) -> Self {
+        self.settings.datagram.second_key = Some(key);
+        self
+    }
+
     /// Sessions at the most; default 1,000,000.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections;

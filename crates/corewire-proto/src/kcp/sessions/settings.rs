@@ -21,7 +21,7 @@ pub struct SessionsConfig {
     pub sessions_max: usize,
     /// Whether those who open sessions have to show that they receive what is sent to their address. Default: true.
     /// Until then no more is sent to it than three times the bytes received. Switch it off where something else has
-    /// found out, such as an `Envelope` (feature `aead`).
+    /// found out, such as a `ServerEnvelope` (feature `aead`).
     pub validate: bool,
     /// Accepted sessions at most whose peer has not shown yet that it receives at its address, which may be forged
     /// (default 2048). Beyond that a new peer takes the place of the oldest of them if that has had a second, and is

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use corewire_proto::kcp::{
-    CloseReason as KcpReason, OpenError, SessionEvent, SessionId, Sessions, SessionsConfig, Transmit,
+    CloseReason as KcpReason, OpenError, Opened, SealError, SessionEvent, SessionId, Sessions,
+    SessionsConfig, Transmit,
 };
 
 use super::super::{MakeProtocol, Transport};
@@ -103,13 +104,25 @@ impl Endpoint {
 
     #[inline]
     pub(super) fn receive(&self, port: &UdpPort, from: SocketAddr, datagram: &[u8]) {
-        let mut sessions = self.sessions.borrow_mut();
         let received = match &self.seal {
-            None => sessions.receive(port.now_ms(), from, datagram),
-            Some(seal) => match seal.borrow_mut().open(datagram) {
-                Ok(opened) => sessions.receive(port.now_ms(), from, opened),
-                Err(error) => return self.note_unopened(port, from, &error),
-            },
+            None => self.sessions.borrow_mut().receive(port.now_ms(), from, datagram),
+            Some(seal) => {
+                let mut seal = seal.borrow_mut();
+                match seal.open(port.now_ms(), from, datagram) {
+                    Ok(Opened::Data(opened)) => {
+                        self.sessions.borrow_mut().receive(port.now_ms(), from, opened)
+                    }
+                    Ok(Opened::Answer(answer)) => {
+                        self.send_one(port, from, answer);
+                        while let Some(waiting) = seal.poll_waiting() {
+                            self.send_one(port, from, waiting);
+                        }
+                        return;
+                    }
+                    Ok(Opened::Nothing) => return,
+                    Err(error) => return self.note_unopened(port, from, &error),
+                }
+            }
         };
         if let Err(error) = received {
             tracing::trace!(%from, %error, "a datagram is of no KCP conversation");
@@ -223,7 +236,6 @@ impl Endpoint {
             out.clear();
             let polled = self.sessions.borrow_mut().poll_transmit(now, &mut out, RUN);
             let Some((to, transmit)) = polled else { break };
-            let to = (!self.is_client).then_some(to);
             self.send(port, to, &out, transmit);
         }
         self.out.replace(out);
@@ -241,18 +253,28 @@ impl Endpoint {
         self.timer_at.set(u64::MAX);
     }
 
-    fn send(&self, port: &UdpPort, to: Option<SocketAddr>, out: &[u8], transmit: Transmit) {
-        let sent = match &self.seal {
-            None => port.send_segments(to, &out[..transmit.len], transmit.segment_size),
-            Some(seal) => match seal.borrow_mut().seal(out, transmit) {
-                Ok((sealed, segment_size)) => port.send_segments(to, sealed, segment_size),
+    fn send_one(&self, port: &UdpPort, to: SocketAddr, datagram: &[u8]) {
+        self.send_segments(port, to, datagram, datagram.len());
+    }
+
+    fn send(&self, port: &UdpPort, to: SocketAddr, out: &[u8], transmit: Transmit) {
+        match &self.seal {
+            None => self.send_segments(port, to, &out[..transmit.len], transmit.segment_size),
+            Some(seal) => match seal.borrow_mut().seal(port.now_ms(), to, out, transmit) {
+                Ok(Some((sealed, segment_size))) => self.send_segments(port, to, sealed, segment_size),
+                Ok(None) => {}
+                Err(error @ SealError::UnknownClient) => tracing::debug!(%to, %error, "nothing is sent"),
                 Err(error) => {
                     tracing::error!(%error, "the socket of KCP is closed");
-                    return port.close();
+                    port.close();
                 }
             },
-        };
-        if let Err(error) = sent {
+        }
+    }
+
+    fn send_segments(&self, port: &UdpPort, to: SocketAddr, datagrams: &[u8], segment_size: usize) {
+        let to = (!self.is_client).then_some(to);
+        if let Err(error) = port.send_segments(to, datagrams, segment_size) {
             tracing::debug!(%error, "datagrams of KCP did not leave; they will be sent again");
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use corewire_driver::udp::{Datagram, UdpError, UdpOptions};
 use corewire_driver::{Socket, entropy};
-use corewire_proto::kcp::{Config, Envelope, Senders, SessionsConfig};
+use corewire_proto::kcp::{Config, ENVELOPE_OVERHEAD, Keys, SessionsConfig};
 
 pub(super) use self::conversation::Conversation;
 pub(super) use self::endpoint::PIECE_MAX;
@@ -32,20 +32,20 @@ use crate::udp::{UdpPort, UdpProtocol};
 pub struct KcpOptions {
     /// Of each conversation.
     pub conversation: Config,
-    /// Encrypts all datagrams, and takes none that are not; see [`Envelope`].
-    pub key: Option<[u8; 32]>,
-    /// What was received with the key: to be shared by the sockets of a server, so that none takes what another has seen.
-    pub senders: Senders,
+    /// Encrypt all datagrams; none is taken that is not.
+    pub keys: Option<Keys>,
     /// How long a client's first data may stay without any answer.
     pub answer_timeout: Duration,
 }
 
 impl KcpOptions {
     fn sessions(&self, sessions_max: usize) -> SessionsConfig {
-        let reserved = if self.key.is_some() { Envelope::OVERHEAD } else { 0 };
+        let reserved = if self.keys.is_some() { ENVELOPE_OVERHEAD } else { 0 };
         SessionsConfig {
             conversation: self.conversation.clone().reserve(reserved),
             sessions_max,
+            // A client with a key has echoed a challenge before anything of it is taken.
+            validate: self.keys.is_none(),
             // Connections have their own.
             idle_timeout_ms: FAR_MS,
             answer_timeout_ms: u64::try_from(self.answer_timeout.as_millis()).unwrap_or(FAR_MS).min(FAR_MS),
@@ -53,8 +53,8 @@ impl KcpOptions {
         }
     }
 
-    fn seal(&self) -> io::Result<Option<Seal>> {
-        self.key.as_ref().map(|key| Seal::new(key, &self.senders)).transpose()
+    fn seal(&self, is_client: bool, sessions_max: usize) -> io::Result<Option<Seal>> {
+        self.keys.as_ref().map(|keys| Seal::new(keys, is_client, sessions_max)).transpose()
     }
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for KcpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KcpOptions")
             .field("conversation", &self.conversation)
-            .field("is_encrypted", &self.key.is_some())
+            .field("is_encrypted", &self.keys.is_some())
             .field("answer_timeout", &self.answer_timeout)
             .finish_non_exhaustive()
     }
@@ -86,7 +86,7 @@ pub fn serve(
     sessions_max: usize,
     make: MakeProtocol,
 ) -> io::Result<UdpPort> {
-    let endpoint = Endpoint::new(kcp.sessions(sessions_max), false, kcp.seal()?)?;
+    let endpoint = Endpoint::new(kcp.sessions(sessions_max), false, kcp.seal(false, sessions_max)?)?;
     UdpPort::open(socket, udp, Kcp { endpoint, accept: Some(Accept { options, make }) })
 }
 
@@ -106,7 +106,7 @@ pub fn connect(
 ) -> io::Result<Connection> {
     let mut config = kcp.sessions(1);
     config.accept = false;
-    let endpoint = Endpoint::new(config, true, kcp.seal()?)?;
+    let endpoint = Endpoint::new(config, true, kcp.seal(true, 1)?)?;
     let port = open_to(peer, udp, Kcp { endpoint: endpoint.clone(), accept: None })?;
     // As kcp-go's clients do. A number that somebody else uses at this address is of another socket.
     let conversation = entropy::u64() as u32;
