@@ -566,10 +566,12 @@ fn a_frame_of_an_unknown_id_costs_as_much_as_one_of_a_call() {
             server.receive(&bytes).unwrap();
             began.elapsed()
         };
+        // The least of several times: whoever else runs here does not count.
+        let mut least = |id| (0..5).map(|_| time(id)).min().unwrap();
         // None of the first is there; the others share their low bits with calls, and with none.
-        let fast = time(16_000).max(Duration::from_micros(200));
+        let fast = least(16_000).max(Duration::from_micros(200));
         for id in [15_999 + (1 << 20), 1 << 14, 1 << 31] {
-            let slow = time(id);
+            let slow = least(id);
             assert!(slow < fast * 50, "version {version}, id {id}: {slow:?} against {fast:?}");
         }
         assert_eq!(server.lose().len(), 16_000);
