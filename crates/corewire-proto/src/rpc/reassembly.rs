@@ -55,8 +55,11 @@ pub enum Advance {
 /// Where the input of a step lies.
 #[derive(Debug, Clone, Copy)]
 pub enum Origin<'a> {
-    /// In these bytes: the chunk that was received, or a long frame put together.
+    /// In these bytes: the chunk that was received.
     Shared(&'a Bytes),
+    /// In these bytes: a long frame put together, in memory that nothing else lies in as long as it is held. That may be
+    /// twice as much.
+    Own(&'a Bytes),
     /// In a buffer that the next frame overwrites: a short frame put together.
     Scratch,
 }
@@ -66,7 +69,7 @@ impl Origin<'_> {
     /// that lay across chunks is copied for it.
     pub fn to_bytes(self, payload: &[u8]) -> Bytes {
         match self {
-            Self::Shared(bytes) if !payload.is_empty() => bytes.slice_ref(payload),
+            Self::Shared(bytes) | Self::Own(bytes) if !payload.is_empty() => bytes.slice_ref(payload),
             _ => Bytes::copy_from_slice(payload),
         }
     }
@@ -146,7 +149,7 @@ impl Reassembly {
         }
         // Freezing a part shares the buffer, so that the next frame finds it free again once nobody holds this one.
         let frame = self.carry.split().freeze();
-        let (at, stopped) = run(&frame, Origin::Shared(&frame), &mut self.needed, step)?;
+        let (at, stopped) = run(&frame, Origin::Own(&frame), &mut self.needed, step)?;
         if frame.len() > KEPT_MAX {
             self.carry = BytesMut::new();
         }

@@ -40,8 +40,8 @@ impl Retained {
 ///
 /// A payload that is kept must not hold a receive block, of which it may be a small part. Small ones are copied to blocks
 /// of their own kind; where one follows another they are copied together, with what lies between them: then most of them
-/// cost no more than a count. Neither allocates in steady state. Longer ones are copied to a buffer of their own, and only
-/// one that is a good part of a receive block stays there.
+/// cost no more than a count. Neither allocates in steady state. Longer ones are copied to a buffer of their own; only one
+/// that is a good part of a receive block stays there, and one that was put together stays in the memory of its frame.
 #[derive(Debug, Default)]
 pub(super) struct Retainer {
     /// The chunk that is being read. Its memory holds nothing else as long as this is here.
@@ -69,11 +69,13 @@ impl Retainer {
         if len <= SMALL_MAX {
             return Retained::new(self.small(payload), len);
         }
+        if let Some(retained) = Self::own(payload, origin) {
+            return retained;
+        }
         if len < LARGE_MIN {
             let (copy, occupied) = copy_to_own(payload);
             return Retained::new(copy, occupied);
         }
-        // A frame that was put together may occupy twice its length.
         Retained::new(origin.to_bytes(payload), (2 * len).max(RECEIVE_BLOCK))
     }
 
@@ -84,7 +86,18 @@ impl Retainer {
         if payload.len() <= SMALL_MAX {
             return Retained::new(self.small(payload), payload.len());
         }
+        if let Some(retained) = Self::own(payload, origin) {
+            return retained;
+        }
         Retained::new(origin.to_bytes(payload), (2 * payload.len()).max(RECEIVE_BLOCK))
+    }
+
+    /// A handle on a payload that is most of a frame which was put together: it has been copied once, and is not again.
+    fn own(payload: &[u8], origin: Origin<'_>) -> Option<Retained> {
+        let Origin::Own(frame) = origin else { return None };
+        let is_most = payload.len() * 2 >= frame.len();
+        // The buffer has grown by doubling.
+        is_most.then(|| Retained::new(origin.to_bytes(payload), 2 * frame.len()))
     }
 
     #[inline]
@@ -215,6 +228,19 @@ mod tests {
         assert_eq!(retainer.copy.len(), 50);
         retainer.retain(&chunk[AHEAD_MAX + 100..][..50], Origin::Shared(&chunk));
         assert_eq!(retainer.copy.len(), 100, "and more once it is");
+    }
+
+    #[test]
+    fn a_long_payload_that_was_put_together_is_not_copied_again() {
+        let frame = Bytes::from(vec![7; 64 * 1024]);
+        let mut retainer = Retainer::default();
+        let whole = retainer.retain(&frame[18..], Origin::Own(&frame));
+        assert_eq!(whole.payload.as_ptr(), frame[18..].as_ptr());
+        assert_eq!(whole.cost as usize, 2 * frame.len() + OVERHEAD);
+        let part = retainer.retain(&frame[..20_000], Origin::Own(&frame));
+        assert_ne!(part.payload.as_ptr(), frame.as_ptr(), "it would hold all of the frame");
+        let lent = retainer.borrow(&frame[18..], Origin::Own(&frame));
+        assert_eq!(lent.payload.as_ptr(), frame[18..].as_ptr());
     }
 
     #[test]
