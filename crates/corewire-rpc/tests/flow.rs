@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -127,4 +129,33 @@ fn a_call_made_inside_a_handler_by_a_channel_of_another_worker_inherits_the_dead
     let left: u64 = std::str::from_utf8(&left).unwrap().parse().unwrap();
     assert!(left <= 5, "{left} s of 5");
     assert_eq!(wait(caller.unary("Outer/none", "")).unwrap_err().code(), Code::METHOD_NOT_FOUND);
+}
+
+#[test]
+fn a_sink_that_waits_for_credit_is_told_that_an_early_response_has_ended_the_call() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!("tcp://{}", listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut read = Vec::new();
+        // SETTINGS, the call without a message, and the one message for which there is credit.
+        while !read.ends_with(b"one") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            read.push(byte[0]);
+        }
+        // A window of 1 byte, and the response.
+        stream.write_all(&support::hex("47525043 02210000 00000000 00000006 0001 00000001")).unwrap();
+        stream.write_all(&support::hex("47525043 02020500 00000000 00000004 0000 6f6b")).unwrap();
+        let _ = stream.read_to_end(&mut read);
+    });
+    let channel = Channel::to(uri).protocol(Version::V2).build().unwrap();
+    within(Duration::from_secs(20), async move {
+        let (mut sink, reply) = channel.client_stream::<Bytes, Bytes>("Some/method").await.unwrap();
+        sink.send("one".into()).await.unwrap();
+        let blocked = sink.send("two".into()).await.unwrap_err();
+        assert_eq!(blocked.code(), Code::CANCELLED);
+        assert_eq!(reply.await.unwrap(), "ok");
+    });
+    peer.join().unwrap();
 }
