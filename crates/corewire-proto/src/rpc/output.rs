@@ -10,6 +10,13 @@ pub trait Output {
     /// Appends a copy of `bytes`.
     fn write(&mut self, bytes: &[u8]);
 
+    /// Appends a copy of the head of a frame and of its short payload: as two `write`s, at the cost of one.
+    #[inline]
+    fn write_frame(&mut self, head: &[u8], payload: &[u8]) {
+        self.write(head);
+        self.write(payload);
+    }
+
     /// Appends `bytes` as a segment of its own, without a copy where the queue can do that.
     fn write_shared(&mut self, bytes: Bytes) {
         self.write(&bytes);
@@ -37,6 +44,16 @@ pub trait Payload {
 
     /// Writes it behind the frame's head.
     fn write_to<O: Output + ?Sized>(self, out: &mut O);
+
+    /// Writes it and, before it, this end of the frame's head.
+    #[inline]
+    fn write_behind<O: Output + ?Sized>(self, head: &[u8], out: &mut O)
+    where
+        Self: Sized,
+    {
+        out.write(head);
+        self.write_to(out);
+    }
 }
 
 impl Payload for &[u8] {
@@ -48,6 +65,11 @@ impl Payload for &[u8] {
     #[inline]
     fn write_to<O: Output + ?Sized>(self, out: &mut O) {
         out.write(self);
+    }
+
+    #[inline]
+    fn write_behind<O: Output + ?Sized>(self, head: &[u8], out: &mut O) {
+        out.write_frame(head, self);
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) struct State {
     spare: Vec<Box<More>>,
     retainer: Retainer,
     pub(crate) held: Held,
+    /// Calls whose handler has added metadata to its responses.
+    with_metadata: usize,
 }
 
 /// Parts of calls kept for use again by one connection.
@@ -129,6 +131,7 @@ impl Link {
         state.will_flush = false;
         state.tasks.forget_last();
         state.out.flush();
+        state.held.settle(state.out.connection());
     }
 
     /// Reads on, if reading was stopped and need not be any more.
@@ -194,13 +197,18 @@ impl State {
             spare: Vec::new(),
             retainer: Retainer::default(),
             held,
+            with_metadata: 0,
         }
     }
 
     #[inline]
     fn settle(&mut self) {
+        if self.will_flush || self.is_receiving {
+            // At the end of the turn, or of what is received, it is told at once for all.
+            return;
+        }
         self.held.settle(self.out.connection());
-        if !self.will_flush && !self.is_receiving && self.out.has_gathered() {
+        if self.out.has_gathered() {
             self.will_flush = registry::flush_later(self.id);
         }
     }
@@ -320,6 +328,7 @@ impl State {
         let mut slot = self.machine.take_state(call)?;
         self.held.unlend(slot.lent);
         self.held.unqueue(slot.queued());
+        self.with_metadata -= usize::from(slot.response_metadata().is_some());
         if let Some(task) = slot.reader.take() {
             self.tasks.release(task);
         }

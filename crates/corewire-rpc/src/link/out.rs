@@ -140,6 +140,22 @@ impl Output for Out {
     }
 
     #[inline]
+    fn write_frame(&mut self, head: &[u8], payload: &[u8]) {
+        let len = head.len() + payload.len();
+        // There is room for both, so that nothing has to be looked at twice.
+        if payload.len() < DIRECT_MIN && self.gathered.capacity() - self.gathered.len() >= len {
+            self.gathered.extend_from_slice(head);
+            self.gathered.extend_from_slice(payload);
+            if self.gathered.len() >= GATHERED_MAX {
+                self.push(&[]);
+            }
+            return;
+        }
+        self.write(head);
+        self.write(payload);
+    }
+
+    #[inline]
     fn write_shared(&mut self, bytes: Bytes) {
         if bytes.len() >= SHARED_MIN { self.push_shared(bytes) } else { self.write(&bytes) }
     }
@@ -158,5 +174,14 @@ impl Payload for Kept<'_> {
     #[inline]
     fn write_to<O: Output + ?Sized>(self, out: &mut O) {
         if self.0.len() >= SHARED_MIN { out.write_shared(self.0.clone()) } else { out.write(self.0) }
+    }
+
+    #[inline]
+    fn write_behind<O: Output + ?Sized>(self, head: &[u8], out: &mut O) {
+        if self.0.len() < SHARED_MIN {
+            return out.write_frame(head, self.0);
+        }
+        out.write(head);
+        self.write_to(out);
     }
 }

@@ -59,6 +59,7 @@ impl State {
             self.keep(call, u64::MAX, 0);
         }
         let slot = self.machine.state_mut(call).ok_or(MetadataError::CallOver)?;
+        self.with_metadata += usize::from(slot.response_metadata().is_none());
         let response = slot.response_metadata_mut();
         response.part(part).add(name, value);
         // Both together, since they are one block when one frame is the whole answer.
@@ -80,7 +81,7 @@ impl State {
     /// The call is answered: what was kept for the answer alone is not needed any more.
     #[inline]
     pub(crate) fn answered(&mut self, call: CallKey) {
-        if self.machine.state(call).is_some_and(|slot| slot.holders == 0) {
+        if self.with_metadata > 0 && self.machine.state(call).is_some_and(|slot| slot.holders == 0) {
             self.remove(call);
         }
     }
@@ -93,7 +94,7 @@ impl State {
         payload: P,
         end: bool,
     ) -> Result<(), SendError> {
-        if self.response_metadata(call).is_none() {
+        if self.with_metadata == 0 {
             return self.machine.send(call, payload, end, &mut self.out);
         }
         self.with_due(call, end, |state, options| {

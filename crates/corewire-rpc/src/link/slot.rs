@@ -134,8 +134,9 @@ impl Slot {
 
     /// What the messages occupy that wait to be taken, in bytes.
     pub(super) fn queued(&self) -> u32 {
+        let Some(first) = &self.first else { return 0 };
         let behind = self.more.iter().flat_map(|more| &more.queue);
-        self.first.iter().chain(behind).fold(0, |sum, entry| sum.saturating_add(entry.cost))
+        behind.fold(first.cost, |sum, entry| sum.saturating_add(entry.cost))
     }
 
     pub(crate) fn hold(&mut self, payload: Bytes) {

@@ -70,11 +70,9 @@ impl Drop for Watch {
 /// Writes the answer of a handler.
 #[inline]
 pub(super) fn answer(mut call: Call, outcome: Result<Outcome, Status>) {
-    if let Some(watch) = &mut call.watch {
-        watch.code = outcome.as_ref().map_or_else(Status::code, |_| Code::OK);
-    }
     let key = call.key;
     if let Some(watch) = &mut call.watch {
+        watch.code = outcome.as_ref().map_or_else(Status::code, |_| Code::OK);
         let sent = call.connection.link.with(|state| state.response_metadata(key).cloned());
         watch.context.sent = sent.map(Rc::new);
     }

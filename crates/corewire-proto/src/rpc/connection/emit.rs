@@ -23,13 +23,13 @@ pub(super) fn head<O: Output + ?Sized>(
     out.write(&Header { version, kind, flags, id, body_len: body_len as u32 }.emit());
 }
 
-/// A header and two bytes behind it, in one piece.
+/// A header and two bytes behind it.
 #[inline]
-fn head_and<O: Output + ?Sized>(header: Header, behind: u16, out: &mut O) {
+fn head_and(header: Header, behind: u16) -> [u8; HEADER_LEN + 2] {
     let mut front = [0; HEADER_LEN + 2];
     front[..HEADER_LEN].copy_from_slice(&header.emit());
     front[HEADER_LEN..].copy_from_slice(&behind.to_be_bytes());
-    out.write(&front);
+    front
 }
 
 /// Which method a call is for: as version 1 says it each time, or as version 2 does.
@@ -64,14 +64,27 @@ impl<'a> Method<'a> {
                 out.write(&header.emit());
                 out.write(self.path.wire());
             }
-            Some(Tag::Known(number)) => head_and(header, number, out),
+            Some(Tag::Known(number)) => out.write(&head_and(header, number)),
             Some(Tag::Named(number)) => {
                 header.flags = header.flags.with(Flags::NAMES);
-                head_and(header, number, out);
+                out.write(&head_and(header, number));
                 out.write(self.path.wire());
             }
         }
     }
+}
+
+/// A message of a stream.
+#[inline]
+pub(super) fn stream_data<P: Payload, O: Output + ?Sized>(
+    version: Version,
+    id: u32,
+    payload: P,
+    out: &mut O,
+) {
+    let body_len = payload.size() as u32;
+    let flags = Flags::default();
+    payload.write_behind(&Header { version, kind: FrameType::StreamData, flags, id, body_len }.emit(), out);
 }
 
 /// The first request of a call.
@@ -87,7 +100,12 @@ pub(super) fn begin<P: Payload, O: Output + ?Sized>(
 ) {
     let (flags, block_len) = with_block(flags, version, options);
     let body_len = (method.len() + block_len + payload.size()) as u32;
-    method.emit_with(Header { version, kind: FrameType::Request, flags, id, body_len }, out);
+    let header = Header { version, kind: FrameType::Request, flags, id, body_len };
+    if let (Some(Tag::Known(number)), 0) = (method.tag, block_len) {
+        // What most calls are: in one piece.
+        return payload.write_behind(&head_and(header, number), out);
+    }
+    method.emit_with(header, out);
     if block_len > 0 {
         options.emit(out);
     }
@@ -149,11 +167,11 @@ pub(super) fn response<P: Payload, O: Output + ?Sized>(
         out.write(&header.emit());
         options.emit(out);
         out.write(&[0, 0]);
+        payload.write_to(out);
     } else {
         // The code is 0, which is OK.
-        head_and(header, 0, out);
+        payload.write_behind(&head_and(header, 0), out);
     }
-    payload.write_to(out);
 }
 
 /// A response that fails the call, without detail.

@@ -38,7 +38,8 @@ impl Methods {
     #[inline]
     pub(super) fn tag(&mut self, path: &MethodPath) -> Tag {
         match self.get(self.last) {
-            Some(last) if last.is_same(path) => Tag::Known(self.last),
+            // The same path most often, or one that was made of the same names.
+            Some(last) if last.is_same(path) || last == path => Tag::Known(self.last),
             _ => self.tag_other(path),
         }
     }
@@ -46,6 +47,10 @@ impl Methods {
     fn tag_other(&mut self, path: &MethodPath) -> Tag {
         if let Some(&number) = self.numbers.get(path) {
             self.last = number;
+            // The next call is by this one, and told by its address.
+            if let Some(known) = self.paths.get_mut(usize::from(number).wrapping_sub(1)) {
+                known.clone_from(path);
+            }
             return Tag::Known(number);
         }
         let is_full = self.paths.len() >= usize::from(METHODS_MAX);

@@ -198,8 +198,7 @@ impl<T> Connection<T> {
         let call = self.calls.at(index);
         (call.own, call.send_credit) = (Own::Open, call.send_credit - cost(payload.size()) as i64);
         let id = call.id;
-        emit::head(version, FrameType::StreamData, Flags::default(), id, payload.size(), out);
-        payload.write_to(out);
+        emit::stream_data(version, id, payload, out);
         if end {
             emit::head(version, FrameType::StreamEnd, Flags::default(), id, 0, out);
             self.calls.at(index).own = Own::Ended;
