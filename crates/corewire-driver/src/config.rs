@@ -71,11 +71,16 @@ pub struct DriverConfig {
     pub completion_entries: u32,
 }
 
+impl DriverConfig {
+    /// The default of [`receive_block_size`](Self::receive_block_size).
+    pub const RECEIVE_BLOCK_SIZE: usize = 640 * 1024;
+}
+
 impl Default for DriverConfig {
     fn default() -> Self {
         Self {
             kind: DriverKind::Auto,
-            receive_block_size: 640 * 1024,
+            receive_block_size: Self::RECEIVE_BLOCK_SIZE,
             ring_buffers: 64,
             ring_buffer_size: 32 * 1024,
             events_per_turn: 1024,

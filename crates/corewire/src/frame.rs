@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use bytes::Bytes;
-use corewire_driver::BufferPool;
+use corewire_driver::{BufferPool, DriverConfig};
 use corewire_proto::codec::{FrameHead, FrameKind};
 
 /// One frame that has arrived, borrowed from the receive buffer.
@@ -12,6 +12,16 @@ pub struct Frame<'a> {
     head: FrameHead,
     payload: &'a [u8],
     block: &'a Bytes,
+    lies_in: Memory,
+}
+
+/// What the bytes of a frame lie in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// A receive buffer, of which only a part may have arrived with the frame.
+    Received,
+    /// Memory of the frame's own.
+    Own,
 }
 
 impl<'a> Frame<'a> {
@@ -19,8 +29,8 @@ impl<'a> Frame<'a> {
     const SHARED_MIN: usize = 32 * 1024;
 
     /// `payload` lies in `block`.
-    pub(crate) const fn new(head: FrameHead, payload: &'a [u8], block: &'a Bytes) -> Self {
-        Self { head, payload, block }
+    pub(crate) const fn new(head: FrameHead, payload: &'a [u8], block: &'a Bytes, lies_in: Memory) -> Self {
+        Self { head, payload, block, lies_in }
     }
 
     /// What the frame says beside its payload.
@@ -50,10 +60,28 @@ impl<'a> Frame<'a> {
         if self.payload.len() < Self::SHARED_MIN {
             return small_bytes(self.payload);
         }
-        if self.payload.len() < self.block.len() / 2 {
+        if self.is_copied() {
             return Bytes::copy_from_slice(self.payload);
         }
+        self.shared()
+    }
+
+    /// The payload where it lies.
+    pub(crate) fn shared(&self) -> Bytes {
         self.block.slice_ref(self.payload)
+    }
+
+    const fn is_copied(&self) -> bool {
+        self.payload.len() < Self::SHARED_MIN || self.payload.len() < self.block.len() / 2
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) occupies, in bytes.
+    pub(crate) fn kept_len(&self) -> usize {
+        match self.lies_in {
+            _ if self.is_copied() => self.payload.len(),
+            Memory::Own => self.block.len(),
+            Memory::Received => self.block.len().max(DriverConfig::RECEIVE_BLOCK_SIZE),
+        }
     }
 
     /// The frame as a value of its own; see [`to_bytes`](Self::to_bytes).
@@ -98,12 +126,20 @@ mod tests {
         for (len, is_shared) in
             [(1, false), (4097, false), (32 * 1024, false), (300 * 1024, false), (320 * 1024, true)]
         {
-            let kept = Frame::new(FrameHead::default(), &block[100..100 + len], &block).to_bytes();
+            let frame = Frame::new(FrameHead::default(), &block[100..100 + len], &block, Memory::Received);
+            let kept = frame.to_bytes();
             assert_eq!(kept, block[100..100 + len]);
             assert_eq!(lies_in_block(&kept), is_shared, "{len} bytes");
+            assert_eq!(frame.kept_len(), if is_shared { block.len() } else { len });
         }
         // As little arrived as it has: still, a block may lie behind it.
         let arrived = block.slice(..4097);
-        assert!(!lies_in_block(&Frame::new(FrameHead::default(), &arrived, &arrived).to_bytes()));
+        let frame = Frame::new(FrameHead::default(), &arrived, &arrived, Memory::Received);
+        assert!(!lies_in_block(&frame.to_bytes()));
+        // Most of what arrived, in a buffer of which nothing else may have been filled.
+        let arrived = block.slice(..40_000);
+        let frame = |lies_in| Frame::new(FrameHead::default(), &arrived, &arrived, lies_in);
+        assert_eq!(frame(Memory::Received).kept_len(), block.len());
+        assert_eq!(frame(Memory::Own).kept_len(), 40_000);
     }
 }

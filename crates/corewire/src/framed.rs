@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use corewire_proto::codec::{Codec, DecodeError, FrameHead};
+use corewire_proto::codec::{Codec, DecodeError};
 use corewire_runtime::{Charge, CloseReason, Connection, FrameProgress, MemoryKind, Protocol};
 
 use crate::frame::Frame;
@@ -82,9 +82,9 @@ struct Calls<'a, C, H> {
 
 impl<C: Codec, H: Handler> FrameSink for Calls<'_, C, H> {
     #[inline]
-    fn frame(&mut self, head: FrameHead, payload: &[u8], block: &Bytes) -> bool {
-        self.handler.on_frame(self.session, Frame::new(head, payload, block));
-        self.inner.connection().frame_done(payload.len()) && self.inner.is_open()
+    fn frame(&mut self, frame: Frame<'_>) -> bool {
+        self.handler.on_frame(self.session, frame);
+        self.inner.connection().frame_done(frame.payload().len()) && self.inner.is_open()
     }
 
     fn error(&mut self, error: DecodeError) -> bool {

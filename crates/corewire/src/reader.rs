@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 
 use bytes::{Buf, Bytes, BytesMut};
-use corewire_proto::codec::{Codec, DecodeError, Decoded, FrameHead};
+use corewire_proto::codec::{Codec, DecodeError, Decoded};
+
+use crate::frame::{Frame, Memory};
 
 /// Keeps the beginning of a frame until the rest of it arrives. Whole frames are decoded where they were received;
 /// only what is cut off at the end of a block is copied.
@@ -18,8 +20,8 @@ pub(crate) struct FrameReader {
 
 /// Takes what the reader finds. Each answers whether to go on.
 pub(crate) trait FrameSink {
-    /// A whole frame; `payload` lies in `block`.
-    fn frame(&mut self, head: FrameHead, payload: &[u8], block: &Bytes) -> bool;
+    /// A whole frame.
+    fn frame(&mut self, frame: Frame<'_>) -> bool;
 
     /// The bytes break the format. Going on is right only if the error is recoverable.
     fn error(&mut self, error: DecodeError) -> bool;
@@ -86,7 +88,7 @@ impl FrameReader {
                 Ok(Decoded::Frame { head, payload, consumed }) => {
                     let payload = &data[at + payload.start..at + payload.end];
                     at += consumed;
-                    sink.frame(head, payload, &data)
+                    sink.frame(Frame::new(head, payload, &data, Memory::Received))
                 }
                 Ok(Decoded::Skipped { consumed }) => {
                     at += consumed;
@@ -129,14 +131,14 @@ impl FrameReader {
                 data.advance(consumed - kept);
                 let block = self.partial.split_to(consumed).freeze();
                 self.clear();
-                sink.frame(head, &block[payload], &block)
+                sink.frame(Frame::new(head, &block[payload], &block, Memory::Own))
             }
             Ok(Decoded::Frame { head, payload, consumed }) => {
                 // After a recoverable error the kept bytes may hold whole frames.
                 data.advance(step);
                 let block = self.partial.split_to(consumed).freeze();
                 self.needed = 0;
-                sink.frame(head, &block[payload], &block)
+                sink.frame(Frame::new(head, &block[payload], &block, Memory::Own))
             }
             Ok(Decoded::Skipped { consumed }) if consumed >= kept => {
                 data.advance(consumed - kept);
@@ -220,7 +222,7 @@ pub(crate) fn read_datagram<C: Codec>(
             Ok(Decoded::Frame { head, payload, consumed }) => {
                 let payload = &rest[payload];
                 rest = &rest[consumed..];
-                if !sink.frame(head, payload, block) {
+                if !sink.frame(Frame::new(head, payload, block, Memory::Received)) {
                     break;
                 }
             }

@@ -15,10 +15,6 @@ pub(crate) use self::budget::{Budget, Excess, Pressure, SharedBudget};
 pub(crate) use self::machine::default_limit;
 pub(crate) use self::policy::{Holder, Relief, relief};
 
-/// What one kept slice of a receive block occupies at the most (by default): the block is used again only when no piece
-/// of it is kept.
-pub(crate) const RECEIVE_BLOCK: usize = 640 * 1024;
-
 /// What memory is held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

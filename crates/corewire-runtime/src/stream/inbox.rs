@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
+use corewire_driver::DriverConfig;
 
 use crate::conn::{CloseReason, Connection};
-use crate::memory::{Charge, MemoryKind, RECEIVE_BLOCK};
+use crate::memory::{Charge, MemoryKind};
 use crate::protocol::Protocol;
 use crate::task_quota::poll_with_quota;
 
@@ -73,7 +74,8 @@ impl Memory {
     const fn held(self) -> usize {
         match self {
             Self::Passing => 0,
-            Self::Block => RECEIVE_BLOCK,
+            // The block is used again only when no piece of it is kept.
+            Self::Block => DriverConfig::RECEIVE_BLOCK_SIZE,
             Self::Own(bytes) => bytes,
         }
     }

@@ -44,7 +44,7 @@ impl<C: Codec> Handler for Endpoint<C> {
         self.state = Progress::Established { has_received: false };
         attempt.succeed();
         if let Some(inbox) = &self.client.inbox {
-            inbox.reopened(session);
+            inbox.reopened(session, &mut self.client.inbox_charge.borrow_mut());
         }
         self.handler.on_open(session);
     }
@@ -60,7 +60,7 @@ impl<C: Codec> Handler for Endpoint<C> {
             return;
         }
         match &self.client.inbox {
-            Some(inbox) => inbox.push(frame.to_message(), session),
+            Some(inbox) => inbox.push(&frame, session, &mut self.client.inbox_charge.borrow_mut()),
             None => self.handler.on_frame(session, frame),
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, EncodeError, Matching};
-use corewire_runtime::{CloseReason, Connection, SendError, Sleep, Waiter, sleep, spawn_local};
+use corewire_runtime::{Charge, CloseReason, Connection, SendError, Sleep, Waiter, sleep, spawn_local};
 use futures_channel::oneshot;
 use slab::Slab;
 
@@ -95,7 +95,8 @@ pub(super) trait LocalClient {
     fn established(&self) -> Option<Connection>;
     /// Bytes lost with connections since this was asked last.
     fn take_lost(&self) -> usize;
-    fn resume_receive(&self);
+    /// Messages were taken from the inbox; `resumes`: so many that receiving goes on.
+    fn inbox_taken(&self, resumes: bool);
     fn outbox(&self) -> &Outbox;
 }
 
@@ -131,6 +132,8 @@ pub(super) struct Client<C> {
     /// Who waits for a connection.
     waiting: RefCell<Vec<Waker>>,
     pub(super) inbox: Option<Arc<Inbox>>,
+    /// For what the inbox holds; made when it is more than a little.
+    pub(super) inbox_charge: RefCell<Option<Charge>>,
     closed: Arc<AtomicBool>,
     outbox: Outbox,
     end: RefCell<End>,
@@ -172,6 +175,7 @@ impl<C: Codec> Client<C> {
             handler,
             waiting: RefCell::default(),
             inbox,
+            inbox_charge: RefCell::default(),
             closed,
             outbox: Outbox::default(),
             end: RefCell::default(),
@@ -560,9 +564,11 @@ impl<C: Codec> LocalClient for Client<C> {
         self.lost.take()
     }
 
-    fn resume_receive(&self) {
+    fn inbox_taken(&self, resumes: bool) {
+        let Some(inbox) = &self.inbox else { return };
+        inbox.recharge(&mut self.inbox_charge.borrow_mut());
         // The resume was on its way: the inbox may have filled again, on another connection.
-        if self.inbox.as_ref().is_some_and(|inbox| inbox.is_held_back()) {
+        if !resumes || inbox.is_held_back() {
             return;
         }
         if let State::Established(session) = &*self.connection.state() {

@@ -1,5 +1,6 @@
 use corewire_proto::codec::{
-    DelimiterCodec, EncodeError, LengthFieldCodec, LineCodec, Overlong, Prefix, StandardCodec, Varint32Codec,
+    DelimiterCodec, EncodeError, FrameHead, LengthFieldCodec, LineCodec, Overlong, Prefix, StandardCodec,
+    Varint32Codec,
 };
 
 use super::*;
@@ -20,11 +21,9 @@ impl Collect {
 }
 
 impl FrameSink for Collect {
-    fn frame(&mut self, _: FrameHead, payload: &[u8], block: &Bytes) -> bool {
-        if !payload.is_empty() {
-            assert_eq!(block.slice_ref(payload), payload);
-        }
-        self.frames.push(payload.to_vec());
+    fn frame(&mut self, frame: Frame<'_>) -> bool {
+        assert_eq!(frame.shared(), frame.payload());
+        self.frames.push(frame.payload().to_vec());
         self.goes_on()
     }
 

@@ -80,7 +80,8 @@ impl Drop for SessionStream {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    messages: VecDeque<Message>,
+    /// With what each holds.
+    messages: VecDeque<(Message, usize)>,
     /// What the messages hold.
     bytes: usize,
     /// For these bytes; made when they are more than a little.
@@ -102,9 +103,10 @@ enum Flow {
 impl Inbox {
     const UNCHARGED_MAX: usize = 4 * 1024;
 
-    fn push(&mut self, message: Message, session: &Session) {
-        self.bytes += Self::held(&message);
-        self.messages.push_back(message);
+    fn push(&mut self, frame: &Frame<'_>, session: &Session) {
+        let held = frame.kept_len() + size_of::<Message>();
+        self.bytes += held;
+        self.messages.push_back((frame.to_message(), held));
         if let Some(charge) = &mut self.charge {
             charge.set(self.bytes);
         } else if self.bytes > Self::UNCHARGED_MAX {
@@ -117,24 +119,19 @@ impl Inbox {
         self.wake();
     }
 
-    /// The payload is a copy, or most of what it keeps.
-    const fn held(message: &Message) -> usize {
-        message.payload.len() + size_of::<Message>()
-    }
-
     fn is_full(&self) -> bool {
         self.messages.len() >= MESSAGES_MAX || self.bytes >= BYTES_MAX
     }
 
     fn poll(&mut self, session: &Session, context: &mut Context<'_>) -> Poll<Option<Message>> {
-        let Some(message) = self.messages.pop_front() else {
+        let Some((message, held)) = self.messages.pop_front() else {
             if self.flow == Flow::Ended {
                 return Poll::Ready(None);
             }
             self.reader = Some(context.waker().clone());
             return Poll::Pending;
         };
-        self.bytes -= Self::held(&message);
+        self.bytes -= held;
         if let Some(charge) = &mut self.charge {
             charge.set(self.bytes);
         }
@@ -184,7 +181,7 @@ where
     }
 
     fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
-        self.inbox.borrow_mut().push(frame.to_message(), session);
+        self.inbox.borrow_mut().push(&frame, session);
     }
 
     fn on_read_closed(&mut self, _: &Session) {

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use corewire::client::{Call, ClientSendError, Sending};
@@ -602,4 +603,40 @@ fn a_flush_says_that_a_connection_was_lost_with_bytes_unsent() {
     let Err(ClientSendError::ConnectionLost { unsent }) = wait(client.flush()) else { panic!("it was lost") };
     assert!(unsent >= 1 << 20, "{unsent}");
     assert_eq!(wait(client.flush()), Ok(()), "told once");
+}
+
+/// Waits until the worker counts as much as this for inboxes.
+#[track_caller]
+fn await_inbox(runtime: &Runtime, what: &str, is_met: impl Fn(u64) -> bool) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let held = runtime.handle().stats().inbox_bytes;
+        if is_met(held) {
+            return;
+        }
+        assert!(Instant::now() < until, "{held} bytes, {what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn what_waits_in_an_inbox_is_counted_as_held_until_it_is_taken() {
+    const COUNT: usize = 100;
+    let server = RawServer::new();
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let builder = client_of(&server.uri).inbox(2 * COUNT).worker(runtime.handle().worker(0).unwrap());
+    let client = builder.connect_blocking().unwrap();
+    let mut peer = server.accept();
+    for _ in 0..2 {
+        peer.write_all(&srmp(0x41, 0, &[7; 10_000]).repeat(COUNT)).unwrap();
+        await_inbox(&runtime, "all of it waits", |held| held >= 10_000 * COUNT as u64);
+        for _ in 0..COUNT {
+            assert_eq!(wait(client.recv()).unwrap().payload.len(), 10_000);
+        }
+        await_inbox(&runtime, "nothing waits", |held| held == 0);
+    }
+    peer.write_all(&srmp(0x41, 0, &[7; 10_000])).unwrap();
+    await_inbox(&runtime, "one waits", |held| held >= 10_000);
+    drop(client);
+    await_inbox(&runtime, "the client is gone", |held| held == 0);
 }
