@@ -28,6 +28,8 @@ pub(crate) struct Deadlines {
     pub(crate) sent: usize,
     /// What was queued when the window began.
     queued: usize,
+    /// This side has not received all the time since the window began.
+    was_paused: bool,
     awaits_first: bool,
     in_frame_since: Option<u64>,
 }
@@ -55,6 +57,7 @@ impl Deadlines {
             received: 0,
             sent: 0,
             queued: 0,
+            was_paused: false,
             awaits_first: false,
             in_frame_since: None,
         }
@@ -67,6 +70,12 @@ impl Deadlines {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// This side stops receiving.
+    #[inline]
+    pub(crate) const fn note_pause(&mut self) {
+        self.was_paused = true;
     }
 
     pub(crate) const fn set_progress(&mut self, progress: FrameProgress, now: u64) {
@@ -119,6 +128,7 @@ impl Deadlines {
             && next.is_over(self.window_began, rate.window)
         {
             self.check_rates(rate, observed)?;
+            self.was_paused = observed.is_paused;
             (self.window_began, self.received, self.sent) = (observed.now, 0, 0);
             self.queued = observed.queued;
             next.is_over(observed.now, rate.window);
@@ -133,7 +143,9 @@ impl Deadlines {
             return Err(CloseReason::ReaderTooSlow { taken: self.sent, queued: observed.queued, window });
         }
         let is_in_frame = self.in_frame_since.is_some_and(|since| since <= self.window_began);
-        if is_in_frame && !observed.is_paused && !observed.is_draining && self.received < least {
+        // What could not arrive is not counted against the peer: only whole windows are.
+        let is_paused = self.was_paused || observed.is_paused;
+        if is_in_frame && !is_paused && !observed.is_draining && self.received < least {
             return Err(CloseReason::SenderTooSlow { received: self.received, window });
         }
         Ok(())
@@ -269,6 +281,17 @@ mod tests {
         held_back.set_progress(FrameProgress::InFrame, 0);
         let end = run(&mut held_back, &options(), 2000 * SECOND, |_, observed| observed.is_paused = true);
         assert!(end.is_none(), "{end:?}");
+    }
+
+    #[test]
+    fn a_window_in_which_this_side_paused_is_not_counted_against_the_sender() {
+        let mut held_back = Deadlines::new(0);
+        held_back.set_progress(FrameProgress::InFrame, 0);
+        // It receives again whenever it is looked at.
+        let end = run(&mut held_back, &options(), 200 * SECOND, |slow, _| slow.note_pause());
+        assert!(end.is_none(), "{end:?}");
+        let end = run(&mut held_back, &options(), 400 * SECOND, |_, _| {});
+        assert!(matches!(end, Some((_, CloseReason::SenderTooSlow { .. }))), "{end:?}");
     }
 
     #[test]

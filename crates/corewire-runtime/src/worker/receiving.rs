@@ -328,7 +328,9 @@ impl Core {
         let receives = conn.pauses.is_empty() && !conn.has_input();
         if conn.state.is_active() && receives != std::mem::replace(&mut conn.receiving, receives) {
             conn.transport.set_receiving(driver, receives);
-            if receives && conn.transport.is_readable() {
+            if !receives {
+                conn.deadlines.note_pause();
+            } else if conn.transport.is_readable() {
                 self.list_turn(conn);
             }
         }
