@@ -20,6 +20,8 @@ pub(super) struct BufferRing {
     map_len: usize,
     buffers: Vec<BytesMut>,
     buffer_size: usize,
+    /// Buffers that are done with in this turn, but for what their readers keep of them until its end.
+    returned: Vec<u16>,
     /// Where the next buffer goes; the kernel sees it at [`publish`](Self::publish).
     tail: u16,
     published: u16,
@@ -41,7 +43,15 @@ impl BufferRing {
         let entries = NonNull::new(map.cast::<BufRingEntry>())
             .ok_or_else(|| io::Error::other("mmap gave a null address"))?;
         let buffers = (0..count).map(|_| BytesMut::with_capacity(size)).collect();
-        let mut ring = Self { entries, map_len, buffers, buffer_size: size, tail: 0, published: 0 };
+        let mut ring = Self {
+            entries,
+            map_len,
+            buffers,
+            buffer_size: size,
+            returned: Vec::new(),
+            tail: 0,
+            published: 0,
+        };
         for id in 0..count {
             ring.provide(id);
         }
@@ -67,21 +77,24 @@ impl BufferRing {
         Some(buffer.split_to(len).freeze())
     }
 
-    /// Puts buffer `id` at the end of the ring again.
+    /// Has buffer `id` put at the end of the ring again by [`publish`](Self::publish).
     #[inline]
     pub(super) fn give_back(&mut self, id: u16) {
-        let size = self.buffer_size;
-        let Some(buffer) = self.buffers.get_mut(usize::from(id)) else { return };
-        if !buffer.try_reclaim(size) {
-            // Somebody keeps bytes of it: that memory is theirs now and is freed with the last handle.
-            *buffer = BytesMut::with_capacity(size);
-        }
-        self.provide(id);
+        self.returned.push(id);
     }
 
     /// Lets the kernel see all that was given back since the last call: one store.
     #[inline]
     pub(super) fn publish(&mut self) {
+        let size = self.buffer_size;
+        while let Some(id) = self.returned.pop() {
+            let Some(buffer) = self.buffers.get_mut(usize::from(id)) else { continue };
+            if !buffer.try_reclaim(size) {
+                // Somebody keeps bytes of it: that memory is theirs now and is freed with the last handle.
+                *buffer = BytesMut::with_capacity(size);
+            }
+            self.provide(id);
+        }
         if self.tail == self.published {
             return;
         }
@@ -108,6 +121,12 @@ impl BufferRing {
 }
 
 impl BufferRing {
+    /// Where the buffers lie.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> Vec<*const u8> {
+        self.buffers.iter().map(|buffer| buffer.as_ptr()).collect()
+    }
+
     #[cfg(test)]
     pub(super) fn address(&self) -> usize {
         self.entries.as_ptr() as usize

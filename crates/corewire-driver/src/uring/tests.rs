@@ -110,6 +110,24 @@ fn what_the_ring_has_taken_comes_before_what_is_received_directly() {
 }
 
 #[test]
+fn a_buffer_that_is_kept_until_the_end_of_a_turn_is_not_replaced() {
+    let Some(mut driver) = driver() else { return };
+    let (_token, mut peer) = pair(&mut driver);
+    let (_other, mut other_peer) = pair(&mut driver);
+    at_rest(&mut driver);
+    let before = driver.buffers.places();
+    let mut received = 0;
+    while received < 100 {
+        peer.write_all(&[1; 100]).unwrap();
+        other_peer.write_all(&[2; 100]).unwrap();
+        // Kept behind the events of others, as what is deferred is.
+        received += turn(&mut driver).len();
+    }
+    at_rest(&mut driver);
+    assert_eq!(driver.buffers.places(), before);
+}
+
+#[test]
 fn buffers_that_the_kernel_may_still_write_to_are_not_freed() {
     let Some(mut driver) = driver() else { return };
     let place = driver.buffers.address();
