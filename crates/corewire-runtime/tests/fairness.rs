@@ -223,6 +223,32 @@ fn answers_leave_when_a_quota_is_used_and_not_when_all_others_are_done() {
 }
 
 #[test]
+fn the_first_answers_of_one_that_is_alone_leave_while_the_others_are_made() {
+    run(async {
+        let answered = Rc::new(Cell::new(0));
+        let (socket, mut peer) = sockets();
+        peer.write_all(&numbers(128)).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let on_frame = {
+            let answered = answered.clone();
+            move |connection: &Connection, number: u64| {
+                connection.send(&number.to_le_bytes()).unwrap();
+                if number == 100 {
+                    answered.set((&peer).read(&mut [0; 128 * FRAME]).unwrap_or(0) / FRAME);
+                }
+            }
+        };
+        let frames = Frames::new(on_frame);
+        let connection = Connection::open(socket, options(|_| {}), frames).unwrap();
+        while answered.get() == 0 {
+            yield_now().await;
+        }
+        assert_eq!(answered.get(), 64, "answers were there when the hundredth was made");
+        connection.close();
+    });
+}
+
+#[test]
 fn a_paused_connection_decodes_no_frame_until_it_goes_on() {
     run(async {
         let seen = Rc::new(Cell::new(0));

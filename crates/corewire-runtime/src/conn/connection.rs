@@ -211,7 +211,10 @@ impl Connection {
     /// input goes to [`defer`](Self::defer). Costs next to nothing.
     #[inline]
     pub fn frame_done(&self, bytes: usize) -> bool {
-        self.core.quota.frame_done(bytes)
+        match self.core.quota.frame_done(bytes) {
+            Ok(()) => true,
+            Err(debt) => self.core.next_piece(self.id, debt),
+        }
     }
 
     /// Hands back what [`Protocol::on_received`] was given and did not decode. The connection keeps it and calls with it

@@ -66,20 +66,20 @@ impl Quota {
         self.id.set(None);
     }
 
-    /// Counts a frame; whether there may be another.
+    /// Counts a frame; gives the debt if a new piece must begin for another.
     #[inline]
-    pub(crate) fn frame_done(&self, bytes: usize) -> bool {
+    pub(crate) fn frame_done(&self, bytes: usize) -> Result<(), u32> {
         let cost = 1 + (bytes / BYTES_PER_UNIT) as u32;
         let piece = self.piece.get();
         if piece > cost {
             self.piece.set(piece - cost);
-            return true;
+            return Ok(());
         }
-        self.next_piece(cost - piece)
+        Err(cost - piece)
     }
 
-    #[cold]
-    fn next_piece(&self, debt: u32) -> bool {
+    /// Begins the next piece, if there is one.
+    pub(crate) fn next_piece(&self, debt: u32) -> bool {
         let left = self.left.get().saturating_sub(debt);
         if left > 0 {
             let now = clock::now();

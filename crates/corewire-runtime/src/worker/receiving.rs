@@ -20,6 +20,10 @@ use crate::stats::Counters;
 /// Aborted tasks whose futures wait for the end of a step of the tick; more are dropped after the turn they came in.
 const ABORTED_MAX: usize = 32;
 
+/// Units that are left when the replies to those before leave. A client with fewer messages in flight than a quota, all of
+/// them answered at once, would wait for the server, and then the server for it.
+const EARLY_FLUSH_AT: u32 = ARRIVAL_UNITS / 2;
+
 /// One receive of a greedy connection, in bytes: little is kept while it waits for its turns.
 const GREEDY_RECEIVE_MAX: usize = 64 * 1024;
 
@@ -118,6 +122,19 @@ impl Core {
     fn note_received(&self, conn: &mut Conn, bytes: usize) {
         conn.last_active = self.now_ms();
         conn.deadlines.received += bytes;
+    }
+
+    /// Whether the connection that is being called may go on with another piece of its quota.
+    #[cold]
+    pub(crate) fn next_piece(&self, id: ConnId, debt: u32) -> bool {
+        if !self.quota.next_piece(debt) {
+            return false;
+        }
+        if self.quota.units_left() == EARLY_FLUSH_AT && self.dirty.borrow().len() == 1 {
+            // It is alone: its peer has something to do while the rest is handled.
+            self.flush_one(id);
+        }
+        true
     }
 
     /// Keeps what a protocol was given and did not decode; it is called with it again before anything newer. What is left
