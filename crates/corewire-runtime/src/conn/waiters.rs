@@ -104,12 +104,21 @@ impl Waiter {
 }
 
 impl Drop for Waiter {
+    #[inline]
     fn drop(&mut self) {
-        let Some(place) = self.place else { return };
+        if let Some(place) = self.place {
+            place.leave();
+        }
+    }
+}
+
+impl Place {
+    #[cold]
+    fn leave(self) {
         // On another thread nothing can be taken back; it is woken for nothing when there is room.
         let waker = Core::with_current(|core| {
-            let core = core.filter(|core| core.id() == place.worker)?;
-            core.remove_waiter(place.of, place.key)
+            let core = core.filter(|core| core.id() == self.worker)?;
+            core.remove_waiter(self.of, self.key)
         });
         drop(waker);
     }

@@ -428,7 +428,7 @@ impl Core {
 }
 
 /// The common case of a send: the connection is to be flushed anyway, and the message fits its buffer.
-#[inline]
+#[inline(always)]
 fn append_to_dirty(conn: &mut Conn, parts: [&[u8]; 3]) -> bool {
     if conn.flush != Flush::Listed || !conn.state.takes_sends() {
         return false;

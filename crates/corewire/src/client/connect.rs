@@ -77,8 +77,9 @@ async fn establish<C: Codec>(
     client.connection.begin();
     attempt(&client).await?;
     let key = local::add(client);
-    let shared =
-        Shared { worker, key, uri, inbox, closed, remote_bytes: AtomicUsize::new(0), remote_high_water };
+    let remote_bytes = AtomicUsize::new(0);
+    let worker_id = worker.id();
+    let shared = Shared { worker_id, worker, key, uri, inbox, closed, remote_bytes, remote_high_water };
     Ok(NetClient { shared: Arc::new(shared) })
 }
 

@@ -27,7 +27,7 @@ use corewire_driver::net::StreamOptions;
 use corewire_proto::codec::{Codec, RawCodec};
 use corewire_proto::kcp;
 use corewire_runtime::udp::UdpOptions;
-use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, current_worker, poll_with_quota};
+use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, WorkerId, current_worker, poll_with_quota};
 use futures_channel::oneshot;
 
 pub use self::call::Call;
@@ -221,6 +221,8 @@ pub struct NetClient {
 
 /// What the clones share.
 struct Shared {
+    /// Of `worker`: asked for each message.
+    worker_id: WorkerId,
     worker: WorkerHandle,
     /// The client's place among its worker's clients.
     key: usize,
@@ -331,7 +333,7 @@ impl NetClient {
 
     #[inline]
     fn is_here(&self) -> bool {
-        current_worker() == Some(self.shared.worker.id())
+        current_worker() == Some(self.shared.worker_id)
     }
 }
 
@@ -350,7 +352,8 @@ pub struct Sending<'a> {
     client: &'a NetClient,
     payload: &'a [u8],
     kind: SendKind,
-    remote: Option<outbox::Accepted>,
+    /// From another thread.
+    remote: Option<Box<outbox::Accepted>>,
     waiter: Waiter,
 }
 
@@ -381,7 +384,7 @@ impl<'a> Sending<'a> {
     fn poll_remote(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ClientSendError>> {
         let Self { client, payload, kind, remote, .. } = self;
         remote
-            .get_or_insert_with(|| outbox::send(client, Bytes::copy_from_slice(payload), *kind))
+            .get_or_insert_with(|| Box::new(outbox::send(client, Bytes::copy_from_slice(payload), *kind)))
             .poll(context)
     }
 }

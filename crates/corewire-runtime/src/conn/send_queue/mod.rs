@@ -86,7 +86,7 @@ impl SendQueue {
     }
 
     /// Appends all parts, if the queue stays within `most` bytes and no memory is needed for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_append(&mut self, parts: [&[u8]; 3], total: usize, most: usize) -> bool {
         if self.len + total > most || self.tail.capacity() - self.tail.len() < total {
             return false;
