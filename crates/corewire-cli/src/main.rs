@@ -15,6 +15,7 @@ mod heap;
 mod kcp;
 mod lists;
 mod load;
+mod one_thread;
 mod pattern;
 mod percentiles;
 mod proxy;

@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,6 +13,7 @@ use super::poll::{Moved, Poll, address, receive, transmit};
 use crate::args::{BaselineLoadArgs, BaselineLoadKind};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
+use crate::one_thread::OneThread;
 use crate::pattern::Probe;
 use crate::run_control::{Latency, Phase, Shared, Workers, latency};
 use crate::system;
@@ -32,34 +32,13 @@ pub(crate) fn workers(args: &BaselineLoadArgs) -> Result<Workers, Failure> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Failure::io("cannot create an eventfd"))?,
     );
-    let shared = Arc::new(Shared::new(1));
-    let ended = Arc::new(AtomicBool::new(false));
-    let (thread_shared, thread_wake, thread_ended) =
-        (Arc::clone(&shared), Arc::clone(&wake), Arc::clone(&ended));
-    let args = args.clone();
-    let connections = args.connections;
-    let thread = std::thread::spawn(move || {
-        let result = run(&args, target, Arc::clone(&thread_shared), thread_wake);
-        if let Err(failure) = &result {
-            thread_shared.error(|| failure.to_string());
-        }
-        thread_ended.store(true, Ordering::Release);
-        result
-    });
-    Ok(Workers {
-        shared,
-        connections,
-        driver: "baseline".into(),
-        wake: Box::new(move || {
-            // A full counter means that a wake-up is already on its way.
-            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
-        }),
-        calls: Box::new(|| (0, 0)),
-        ended: Box::new(move || ended.load(Ordering::Acquire)),
-        join: Box::new(move || {
-            thread.join().map_err(|_| Failure::Library("the load thread panicked".into()))?
-        }),
-    })
+    let (args, thread_wake) = (args.clone(), Arc::clone(&wake));
+    let thread =
+        OneThread::start(args.connections, move |shared| run(&args, target, Arc::clone(shared), thread_wake));
+    Ok(thread.workers("baseline", move || {
+        // A full counter means that a wake-up is already on its way.
+        let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+    }))
 }
 
 fn run(

@@ -2,8 +2,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,6 +10,7 @@ use super::GreedyArgs;
 use super::frames::GreedyFrames;
 use super::plan::Protocol;
 use crate::failure::Failure;
+use crate::one_thread::OneThread;
 use crate::run_control::{Latency, Phase, Shared, Workers, latency};
 use crate::system;
 
@@ -32,36 +31,16 @@ pub(crate) fn greedy(args: &GreedyArgs) -> Result<Workers, Failure> {
         return Err(Failure::Usage("datagrams and KCP have greedy clients in `load`".into()));
     }
     let target = super::address(&args.target)?;
-    let shared = Arc::new(Shared::new(1));
-    let ended = Arc::new(AtomicBool::new(false));
-    let mut connections = Vec::with_capacity(args.connections);
-    for _ in 0..args.connections {
-        connections.push(Connection::open(target)?);
-        shared.connected();
-    }
-    let (run_shared, run_ended, args) = (Arc::clone(&shared), Arc::clone(&ended), args.clone());
-    let count = args.connections;
-    let thread = std::thread::spawn(move || {
+    let connections: Vec<_> =
+        (0..args.connections).map(|_| Connection::open(target)).collect::<Result<_, _>>()?;
+    let args = args.clone();
+    let thread = OneThread::start(args.connections, move |shared| {
+        connections.iter().for_each(|_| shared.connected());
         let frames = GreedyFrames::new(args.protocol, args.size);
-        let greed = Greed { frames, connections, shared: &run_shared, protocol: args.protocol };
-        let result = greed.run(args.cpus.0.first().copied());
-        if let Err(failure) = &result {
-            run_shared.error(|| failure.to_string());
-        }
-        run_ended.store(true, Ordering::Release);
-        result
+        let greed = Greed { frames, connections, shared, protocol: args.protocol };
+        greed.run(args.cpus.0.first().copied())
     });
-    Ok(Workers {
-        shared,
-        connections: count,
-        driver: "greedy".into(),
-        wake: Box::new(|| ()),
-        calls: Box::new(|| (0, 0)),
-        ended: Box::new(move || ended.load(Ordering::Acquire)),
-        join: Box::new(move || {
-            thread.join().map_err(|_| Failure::Library("the greedy thread panicked".into()))?
-        }),
-    })
+    Ok(thread.workers("greedy", || ()))
 }
 
 struct Connection {

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use corewire::runtime::driver::Socket;
@@ -20,6 +19,7 @@ use crate::args::{BaselineLoadArgs, BaselineLoadKind, BaselineServeArgs};
 use crate::baseline::poll::Poll;
 use crate::control::{Traffic, attend_server};
 use crate::failure::Failure;
+use crate::one_thread::OneThread;
 use crate::run_control::{Latency, Phase, Shared, Workers, latency};
 use crate::system;
 
@@ -76,41 +76,20 @@ pub(crate) fn baseline_workers(args: &BaselineLoadArgs) -> Result<Workers, Failu
     let target = address(&args.target)?;
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let wake = Arc::new(eventfd(0, flags).map_err(Failure::io("cannot create an eventfd"))?);
-    let shared = Arc::new(Shared::new(1));
-    let ended = Arc::new(AtomicBool::new(false));
-    let (ticks, ticking) = (Arc::clone(&wake), Arc::clone(&ended));
+    let (args, run_wake, ticks) = (args.clone(), Arc::clone(&wake), Arc::clone(&wake));
+    let thread = OneThread::start(args.connections, move |shared| run(&args, target, shared, &run_wake));
+    let has_ended = thread.has_ended();
     std::thread::spawn(move || {
-        while !ticking.load(Ordering::Acquire) {
+        while !has_ended() {
             std::thread::sleep(Duration::from_millis(STALL_MS));
             // A full counter means that a wake-up is already on its way.
             let _ = rustix::io::write(&*ticks, &1u64.to_ne_bytes());
         }
     });
-    let (run_shared, run_wake, run_ended, args) =
-        (Arc::clone(&shared), Arc::clone(&wake), Arc::clone(&ended), args.clone());
-    let connections = args.connections;
-    let thread = std::thread::spawn(move || {
-        let result = run(&args, target, &run_shared, &run_wake);
-        if let Err(failure) = &result {
-            run_shared.error(|| failure.to_string());
-        }
-        run_ended.store(true, Ordering::Release);
-        result
-    });
-    Ok(Workers {
-        shared,
-        connections,
-        driver: "baseline".into(),
-        wake: Box::new(move || {
-            // As above.
-            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
-        }),
-        calls: Box::new(|| (0, 0)),
-        ended: Box::new(move || ended.load(Ordering::Acquire)),
-        join: Box::new(move || {
-            thread.join().map_err(|_| Failure::Library("the load thread panicked".into()))?
-        }),
-    })
+    Ok(thread.workers("baseline", move || {
+        // As above.
+        let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+    }))
 }
 
 struct Client {
