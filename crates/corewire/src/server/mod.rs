@@ -144,7 +144,8 @@ impl<C, H> NetServer<C, H> {
     }
 
     /// The most memory held for all peers together, in bytes; default a quarter of what the process may use. See
-    /// [`Builder::memory_limit`].
+    /// [`Builder::memory_limit`]. It is a setting of the runtime that [`start`](Self::start) makes: one that is started by
+    /// [`start_on`](Self::start_on) shares the limit of that runtime with all that runs there.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.settings.runtime = self.settings.runtime.memory_limit(bytes);
         self
