@@ -20,16 +20,16 @@ mod unary;
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire::client::{Connector, Reconnect};
+use corewire::client::{Connector, Reconnect, shared_worker};
 use corewire::{ConnectError, NetUri, kcp};
 use corewire_discovery::Flight;
 use corewire_driver::net::StreamOptions;
 use corewire_proto::rpc::{Mode, Settings as ProtocolSettings, Version};
-use corewire_runtime::{ConnectionOptions, Runtime, WorkerHandle, current_worker};
+use corewire_runtime::{ConnectionOptions, WorkerHandle, current_worker};
 
 pub use self::call::{CallFuture, StreamingCall};
 pub(crate) use self::discovered::Discovery;
@@ -415,19 +415,6 @@ impl ChannelBuilder {
         }
         Ok(Channel { shared: Arc::new(shared) })
     }
-}
-
-/// The worker of channels that are made outside of workers; started with the first of them.
-fn shared_worker() -> Result<WorkerHandle, ConnectError> {
-    static SHARED: Mutex<Option<Runtime>> = Mutex::new(None);
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let runtime = match shared.take() {
-        Some(runtime) => runtime,
-        None => Runtime::builder().workers(1).name("corewire-rpc").build()?,
-    };
-    let worker = runtime.handle().worker(0).ok_or(ConnectError::Stopped);
-    *shared = Some(runtime);
-    worker
 }
 
 impl fmt::Debug for Channel {

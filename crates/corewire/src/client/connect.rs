@@ -12,8 +12,9 @@ use super::connection::{ClientConnection, ConnectionOwner, Keep};
 use super::endpoint::Endpoint;
 use super::error::ConnectError;
 use super::inbox::Inbox;
-use super::local::{self, Client, WeakClient};
+use super::local;
 use super::settings::Settings;
+use super::worker_client::{Client, WeakClient};
 use super::{NetClient, Shared};
 use crate::framed::Framed;
 use crate::handler::Handler;
@@ -50,8 +51,11 @@ where
     receiver.await.unwrap_or(Err(ConnectError::Stopped))
 }
 
-/// The worker of clients that are made outside of workers; started with the first of them.
-fn shared_worker() -> Result<WorkerHandle, ConnectError> {
+/// The worker of clients and channels that are made outside of workers; started with the first of them.
+///
+/// # Errors
+/// Its thread or its event loop cannot be had.
+pub fn shared_worker() -> Result<WorkerHandle, ConnectError> {
     static SHARED: Mutex<Option<Runtime>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = match shared.take() {

@@ -6,7 +6,7 @@ use corewire_proto::codec::{Codec, DecodeError};
 use corewire_runtime::CloseReason;
 
 use super::connector::Attempt;
-use super::local::Client;
+use super::worker_client::Client;
 use crate::frame::Frame;
 use crate::handler::Handler;
 use crate::session::Session;

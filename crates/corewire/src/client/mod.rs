@@ -1,5 +1,6 @@
 //! Clients from a URI.
 
+mod begin;
 mod call;
 mod calls;
 mod connect;
@@ -11,10 +12,12 @@ mod error;
 mod inbox;
 mod local;
 mod object;
+mod operations;
 mod outbox;
 mod retries;
 mod settings;
 mod wakers;
+mod worker_client;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +34,7 @@ use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, WorkerId, curren
 use futures_channel::oneshot;
 
 pub use self::call::Call;
+pub use self::connect::shared_worker;
 pub use self::connection::{ClientConnection, ConnectionOwner, Keep, State};
 pub use self::connector::{Attempt, ConnectSettings, Connector};
 pub use self::ending::{Closing, Unsent};
