@@ -96,6 +96,15 @@ impl Endpoint {
         Ok(self)
     }
 
+    /// Whether it is of this instance and address, with the defaults else.
+    pub(crate) fn is_plain(&self, instance: &str, address: &str) -> bool {
+        *self.instance == *instance
+            && *self.address == *address
+            && self.weight == DEFAULT_WEIGHT
+            && self.zone.is_none()
+            && self.tags.is_none()
+    }
+
     /// Name of the service.
     pub fn service(&self) -> &Arc<str> {
         &self.service

@@ -1,4 +1,4 @@
-//! A look-up and a pick take nothing from the heap.
+//! What is done again and again takes nothing from the heap.
 
 use corewire_discovery::{
     Balancer, ConsistentHash, Endpoint, LeastInFlight, LocalRegistry, Random, RoundRobin, SmoothWeighted,
@@ -41,4 +41,17 @@ fn a_look_up_and_a_pick_take_no_heap_bytes_with_any_balancer() {
         let counted = allocation_counter::measure(|| (1..500).for_each(&mut call));
         assert_eq!((counted.count_total, counted.bytes_total), (0, 0), "{balancer:?}");
     }
+}
+
+#[test]
+fn an_instance_that_comes_and_goes_takes_no_heap_bytes() {
+    let registry = LocalRegistry::new();
+    let round = || {
+        let lease = registry.register_named("s", "a", "10.0.0.1:7000").unwrap();
+        assert_eq!(registry.discover("s").len(), 1);
+        lease.deregister().unwrap();
+    };
+    (0..4).for_each(|_| round());
+    let counted = allocation_counter::measure(|| (0..100).for_each(|_| round()));
+    assert_eq!((counted.count_total, counted.bytes_total), (0, 0));
 }

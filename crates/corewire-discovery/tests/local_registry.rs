@@ -77,6 +77,35 @@ fn registering_the_same_again_is_no_change() {
 }
 
 #[test]
+fn an_instance_that_comes_back_by_its_names_is_what_they_say() {
+    let registry = LocalRegistry::new();
+    let come = |instance: &str, address: &str| registry.register_named("s", instance, address);
+    let seen = || {
+        let all = registry.discover("s");
+        all.iter().map(|e| format!("{} {} {}", e.instance(), e.address(), e.weight())).collect::<Vec<_>>()
+    };
+    let first = come("a", "h:1").unwrap();
+    let known = first.endpoint().clone();
+    first.deregister().unwrap();
+    let same = come("a", "h:1").unwrap();
+    assert!(Arc::ptr_eq(same.endpoint(), &known));
+    drop(same);
+    let moved = come("a", "h:2").unwrap();
+    assert_eq!(seen(), ["a h:2 100"]);
+    drop(moved);
+    drop(registry.register(endpoint("s", "a", 7)).unwrap());
+    let plain = come("a", "127.0.0.1:7000").unwrap();
+    assert_eq!(seen(), ["a 127.0.0.1:7000 100"], "not with the weight of the one before");
+    let other = come("b", "127.0.0.1:7000").unwrap();
+    assert_eq!(seen().len(), 2);
+    let newer = come("b", "h:3").unwrap();
+    assert!(other.deregister().is_err() && newer.is_held() && plain.is_held());
+    assert!(matches!(come("c", "nowhere"), Err(RegistryError::Endpoint(_))));
+    assert!(matches!(come("a/b", "h:1"), Err(RegistryError::Endpoint(_))));
+    assert_eq!(seen().len(), 2);
+}
+
+#[test]
 fn two_instances_may_share_an_address() {
     let registry = LocalRegistry::new();
     let _a = registry.register(endpoint("s", "a", 1)).unwrap();

@@ -13,6 +13,7 @@ use super::{DiscoveryRow, Pace};
 use crate::failure::Failure;
 use crate::heap;
 use crate::percentiles::{Latency, latency};
+use crate::system::thread_cpu_ns;
 
 const SERVICES: usize = 1_000;
 const ENDPOINTS: usize = 10;
@@ -25,6 +26,7 @@ struct Done {
     looked_up: u64,
     errors: u64,
     heap_bytes: u64,
+    cpu_ns: u64,
     seconds: f64,
     latencies: Latency,
 }
@@ -75,6 +77,11 @@ pub(super) fn beside_changes(pace: Pace) -> Result<DiscoveryRow, Failure> {
         looked_up,
         errors: fast.iter().chain(&timed).map(|done| done.errors).sum(),
         heap_bytes_per_op: heap_bytes as f64 / (looked_up as f64).max(1.0),
+        cpu_ns_per_op: Some(
+            fast.iter().map(|done| done.cpu_ns).sum::<u64>() as f64 / (looked_up as f64).max(1.0),
+        ),
+        first_call_ms: None,
+        heap_bytes_per_endpoint: None,
         p50_ns: Some(all.value_at_quantile(0.5)),
         p99_ns: Some(all.value_at_quantile(0.99)),
         report_ops_per_s: None,
@@ -121,7 +128,8 @@ fn look_up(
     let mut balancers: Vec<RoundRobin> = (0..SERVICES).map(RoundRobin::starting_at).collect();
     let mut lookup = registry.catalog().lookup();
     let mut random = spread(seed as u64);
-    let mut done = Done { looked_up: 0, errors: 0, heap_bytes: 0, seconds: 0.0, latencies: latency() };
+    let mut done =
+        Done { looked_up: 0, errors: 0, heap_bytes: 0, cpu_ns: 0, seconds: 0.0, latencies: latency() };
     let mut one = |errors: &mut u64| {
         let number = (random() >> 32) as usize % SERVICES;
         let snapshot = lookup.snapshot(&names[number]);
@@ -131,7 +139,7 @@ fn look_up(
     // What is remembered of each service is made once.
     (0..SERVICES * 20).for_each(|_| one(&mut done.errors));
     start.wait();
-    let (heap_before, began) = (heap::of_this_thread(), Instant::now());
+    let (heap_before, cpu_before, began) = (heap::of_this_thread(), thread_cpu_ns(), Instant::now());
     while began.elapsed() < time {
         for _ in 0..TURN {
             if is_timed {
@@ -145,6 +153,7 @@ fn look_up(
         done.looked_up += TURN as u64;
     }
     done.seconds = began.elapsed().as_secs_f64();
+    done.cpu_ns = thread_cpu_ns() - cpu_before;
     done.heap_bytes = heap::of_this_thread() - heap_before;
     done
 }

@@ -1,5 +1,6 @@
 //! `corewire bench discovery`: how fast services are registered, found and taken out again, and looked up beside changes.
 
+mod channel;
 mod lookups;
 mod rounds;
 mod watchers;
@@ -44,6 +45,16 @@ pub(crate) struct DiscoveryRow {
     pub(crate) errors: u64,
     /// Heap bytes that the measuring threads asked for, per operation.
     pub(crate) heap_bytes_per_op: f64,
+    /// Processor time of the measuring threads, per operation: where others use the machine too, it tells more than the
+    /// rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu_ns_per_op: Option<f64>,
+    /// From making a channel until its first call was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first_call_ms: Option<f64>,
+    /// Heap that the channel holds after it, for each endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) heap_bytes_per_endpoint: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p50_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +92,8 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
         _ => {
             let mut rows = rounds::here(args.discovery.shared, pace)?;
             rows.push(lookups::beside_changes(pace)?);
+            let many = if args.quick { 10_000 } else { 100_000 };
+            rows.extend([channel::of(10, pace)?, channel::of(many, pace)?]);
             rows
         }
     };
@@ -109,6 +122,12 @@ fn print(row: &DiscoveryRow) {
     }
     if row.report_ops_per_s.is_some() || row.workload.starts_with("look-up") {
         println!("    heap {:.3} B/op", row.heap_bytes_per_op);
+    }
+    if let Some(cpu) = row.cpu_ns_per_op {
+        println!("    CPU {cpu:.1} ns/op");
+    }
+    if let (Some(first), Some(heap)) = (row.first_call_ms, row.heap_bytes_per_endpoint) {
+        println!("    first call after {first:.1} ms  heap {heap:.0} B/endpoint");
     }
     if let Some(report) = row.report_ops_per_s {
         println!(

@@ -13,6 +13,7 @@ use super::{DiscoveryRow, Pace, REPORT_B3};
 use crate::failure::Failure;
 use crate::heap;
 use crate::percentiles::{Latency, latency};
+use crate::system::thread_cpu_ns;
 
 /// Rounds that a worker does before the next one on its thread has its turn.
 const TURN: usize = 64;
@@ -31,10 +32,11 @@ struct Counts {
     deregistered: u64,
     errors: u64,
     heap_bytes: u64,
+    cpu_ns: u64,
     seconds: f64,
 }
 
-/// In this process: by keys that are kept, and by names.
+/// In this process: by keys that are kept, by names, and with all that a new endpoint takes.
 pub(super) fn here(shared: bool, pace: Pace) -> Result<Vec<DiscoveryRow>, Failure> {
     let one = LocalRegistry::new();
     let worker = |number: usize| {
@@ -50,6 +52,7 @@ pub(super) fn here(shared: bool, pace: Pace) -> Result<Vec<DiscoveryRow>, Failur
     Ok(vec![
         measure(&format!("{place}, keys kept"), pace, &workers, by_key),
         measure(&format!("{place}, by name"), pace, &workers, by_name),
+        measure(&format!("{place}, a new endpoint each time"), pace, &workers, with_new_endpoint),
     ])
 }
 
@@ -70,7 +73,8 @@ fn measure(
                     mine().for_each(|worker| drop(round(worker, &mut counts)));
                     counts = Counts::default();
                     start.wait();
-                    let (heap_before, began) = (heap::of_this_thread(), Instant::now());
+                    let (heap_before, cpu_before) = (heap::of_this_thread(), thread_cpu_ns());
+                    let began = Instant::now();
                     while began.elapsed() < pace.time && mine().next().is_some() {
                         for worker in mine() {
                             for _ in 0..TURN {
@@ -79,6 +83,7 @@ fn measure(
                         }
                     }
                     counts.seconds = began.elapsed().as_secs_f64();
+                    counts.cpu_ns = thread_cpu_ns() - cpu_before;
                     counts.heap_bytes = heap::of_this_thread() - heap_before;
                     counts
                 })
@@ -107,6 +112,9 @@ fn row(name: &str, pace: Pace, threads: usize, seconds: f64, counts: &[Counts]) 
         looked_up: 0,
         errors: sum(|c| c.errors),
         heap_bytes_per_op: sum(|c| c.heap_bytes) as f64 / operations.max(1.0),
+        cpu_ns_per_op: Some(sum(|c| c.cpu_ns) as f64 / operations.max(1.0)).filter(|ns| *ns > 0.0),
+        first_call_ms: None,
+        heap_bytes_per_endpoint: None,
         p50_ns: None,
         p99_ns: None,
         report_ops_per_s: Some(REPORT_B3),
@@ -123,6 +131,17 @@ fn by_key(worker: &Worker, counts: &mut Counts) -> Result<(), RegistryError> {
 }
 
 fn by_name(worker: &Worker, counts: &mut Counts) -> Result<(), RegistryError> {
+    let known = &worker.endpoint;
+    let (service, instance) = (known.service(), known.instance());
+    let lease = worker.registry.register_named(service, instance, "10.0.0.1:7000")?;
+    counts.registered += 1;
+    counts.discovered += u64::from(!black_box(worker.registry.discover(service)).is_empty());
+    lease.deregister()?;
+    counts.deregistered += 1;
+    Ok(())
+}
+
+fn with_new_endpoint(worker: &Worker, counts: &mut Counts) -> Result<(), RegistryError> {
     let known = &worker.endpoint;
     let endpoint = Endpoint::new(&**known.service(), &**known.instance(), "10.0.0.1:7000")?;
     let lease = worker.registry.register(endpoint)?;

@@ -88,10 +88,8 @@ impl Catalog {
 
     /// The endpoints of a service now; empty when it is not known. Takes no lock.
     pub fn snapshot(&self, service: &str) -> Arc<Snapshot> {
-        match self.find(service) {
-            Some(service) => service.snapshot(),
-            None => self.nothing.clone(),
-        }
+        let shard = self.shard(service).load();
+        shard.get(service).map_or_else(|| self.nothing.clone(), |service| service.snapshot())
     }
 
     /// Names of the services that have endpoints, sorted.
@@ -152,9 +150,33 @@ impl Catalog {
             let service = self.find_or_add(endpoint.service())?;
             match service.put(endpoint.clone(), deadline, self.limits.endpoints_per_service_max) {
                 Ok(holder) => return Ok((service, holder)),
-                Err(PutError::Full) => return Err(self.full_of_endpoints()),
-                Err(PutError::Retired) => {}
+                Err(error) => self.refused(error)?,
             }
+        }
+    }
+
+    /// As [`Catalog::put`], for an endpoint with nothing but names.
+    pub(crate) fn put_named(
+        &self,
+        service: &str,
+        instance: &str,
+        address: &str,
+    ) -> Result<(Arc<Service>, Arc<Endpoint>, Holder), RegistryError> {
+        loop {
+            let service = self.find_or_add(service)?;
+            match service.put_named(instance, address, self.limits.endpoints_per_service_max) {
+                Ok((endpoint, holder)) => return Ok((service, endpoint, holder)),
+                Err(error) => self.refused(error)?,
+            }
+        }
+    }
+
+    /// The error to tell, unless another attempt is due.
+    fn refused(&self, error: PutError) -> Result<(), RegistryError> {
+        match error {
+            PutError::Retired => Ok(()),
+            PutError::Full => Err(self.full_of_endpoints()),
+            PutError::Endpoint(error) => Err(error.into()),
         }
     }
 

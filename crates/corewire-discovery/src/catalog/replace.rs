@@ -20,7 +20,7 @@ impl Catalog {
 
     /// Removes an instance, whoever registered it.
     pub(crate) fn remove(&self, service: &str, instance: &str) -> bool {
-        self.find(service).is_some_and(|service| service.remove(instance, None))
+        self.find(service).is_some_and(|service| service.remove(instance))
     }
 
     /// For sources where nobody is there to be told of an error.

@@ -1,7 +1,7 @@
 use super::published::Published;
 use super::watch::{Event, Subscriber, Watch};
 use crate::snapshot::{Snapshot, next_series};
-use crate::{Change, Endpoint, RegistryError, lock};
+use crate::{Change, Endpoint, EndpointError, RegistryError, lock};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
@@ -30,6 +30,8 @@ struct State {
     index: HashTable<Entry>,
     hasher: DefaultHashBuilder,
     last_holder: u64,
+    /// The endpoint that was given back last: it is likely to come back.
+    given_back: Option<Arc<Endpoint>>,
     subscribers: Vec<Arc<Subscriber>>,
 }
 
@@ -53,6 +55,13 @@ pub(crate) struct Retired;
 pub(crate) enum PutError {
     Retired,
     Full,
+    Endpoint(EndpointError),
+}
+
+impl From<EndpointError> for PutError {
+    fn from(error: EndpointError) -> Self {
+        Self::Endpoint(error)
+    }
 }
 
 /// What became of a lease that was asked about.
@@ -81,6 +90,7 @@ impl Service {
                 index: HashTable::new(),
                 hasher: DefaultHashBuilder::default(),
                 last_holder: 0,
+                given_back: None,
                 subscribers: Vec::new(),
             }),
         }
@@ -115,7 +125,33 @@ impl Service {
         deadline: Option<Duration>,
         limit: usize,
     ) -> Result<Holder, PutError> {
-        let mut state = lock(&self.state);
+        self.put_locked(lock(&self.state), endpoint, deadline, limit)
+    }
+
+    /// As [`Service::put`], of an endpoint with nothing but names. One that was given back is put as it was, without
+    /// allocation.
+    pub(crate) fn put_named(
+        &self,
+        instance: &str,
+        address: &str,
+        limit: usize,
+    ) -> Result<(Arc<Endpoint>, Holder), PutError> {
+        let state = lock(&self.state);
+        let endpoint = match &state.given_back {
+            Some(known) if known.is_plain(instance, address) => known.clone(),
+            _ => Arc::new(Endpoint::new(self.name.clone(), instance, address)?),
+        };
+        let holder = self.put_locked(state, endpoint.clone(), None, limit)?;
+        Ok((endpoint, holder))
+    }
+
+    fn put_locked(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        endpoint: Arc<Endpoint>,
+        deadline: Option<Duration>,
+        limit: usize,
+    ) -> Result<Holder, PutError> {
         if self.is_retired() {
             return Err(PutError::Retired);
         }
@@ -139,15 +175,29 @@ impl Service {
         Ok(holder)
     }
 
-    /// Removes an instance, if `holder` still holds it; no holder removes any. Says whether it was there.
-    pub(crate) fn remove(&self, instance: &str, holder: Option<Holder>) -> bool {
+    /// Removes an instance, whoever registered it. Says whether it was there.
+    pub(crate) fn remove(&self, instance: &str) -> bool {
         let mut state = lock(&self.state);
         let hash = state.hash(instance);
-        match state.entry(hash, instance) {
-            Some(entry) if holder.is_none_or(|holder| holder == entry.holder) => {}
-            _ => return false,
+        let change = state.take(hash, instance);
+        let was_there = change.is_some();
+        if let Some(change) = change {
+            change.publish(self, state);
         }
-        if let Some(change) = state.take(hash, instance) {
+        was_there
+    }
+
+    /// Removes what a lease holds, and remembers it: it is likely to come back. Says whether it was still held.
+    pub(crate) fn give_back(&self, endpoint: &Arc<Endpoint>, holder: Holder) -> bool {
+        let mut state = lock(&self.state);
+        let hash = state.hash(endpoint.instance());
+        if state.entry(hash, endpoint.instance()).is_none_or(|entry| entry.holder != holder) {
+            return false;
+        }
+        if state.given_back.as_ref().is_none_or(|known| !Arc::ptr_eq(known, endpoint)) {
+            state.given_back = Some(endpoint.clone());
+        }
+        if let Some(change) = state.take(hash, endpoint.instance()) {
             change.publish(self, state);
         }
         true

@@ -102,6 +102,29 @@ impl LocalRegistry {
         Ok(LocalLease::new(service, endpoint, holder))
     }
 
+    /// As [`LocalRegistry::register`], for an endpoint that has nothing but names: weight, zone and tags are the defaults.
+    /// An instance that was taken out last and comes back as it was costs no allocation.
+    ///
+    /// ```
+    /// # use corewire_discovery::LocalRegistry;
+    /// let registry = LocalRegistry::new();
+    /// let lease = registry.register_named("Echo", "1", "10.0.0.1:7000")?;
+    /// assert_eq!(&**registry.discover("Echo").get(0).unwrap().address(), "10.0.0.1:7000");
+    /// # Ok::<(), corewire_discovery::RegistryError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RegistryError::Endpoint`] when a name or the address is not valid, [`RegistryError::Full`] at a limit.
+    pub fn register_named(
+        &self,
+        service: &str,
+        instance: &str,
+        address: &str,
+    ) -> Result<LocalLease, RegistryError> {
+        let (service, endpoint, holder) = self.shared.catalog.put_named(service, instance, address)?;
+        Ok(LocalLease::new(service, endpoint, holder))
+    }
+
     /// As [`LocalRegistry::register`], for a caller that keeps the service's key.
     ///
     /// # Errors
