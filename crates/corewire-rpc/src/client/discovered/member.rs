@@ -1,6 +1,6 @@
 //! The connections to one endpoint.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,30 +18,64 @@ pub(in crate::client) struct Member {
     pub(in crate::client) id: u64,
     pub(super) instance: Arc<str>,
     address: Arc<str>,
-    pub(super) local: Rc<LocalChannel>,
+    /// Its connections, once it is to be called.
+    local: OnceCell<Rc<LocalChannel>>,
+    /// Where it is among those that are picked from. It may be another one's by now.
+    pub(super) position: Cell<usize>,
     /// A call to it has failed some time: its successes are news.
     pub(super) has_failed: Cell<bool>,
 }
 
 impl Member {
-    /// Its connections have the settings of the channel, keys among them, whatever its scheme.
-    ///
     /// # Errors
     /// Why it cannot be connected to.
-    pub(super) fn new(id: u64, endpoint: &Endpoint, of: &Discovered) -> Result<Self, ConnectError> {
+    pub(super) fn new(id: u64, endpoint: &Endpoint) -> Result<Self, ConnectError> {
         let (instance, address) = (endpoint.instance().clone(), endpoint.address().clone());
-        // What has no scheme is TCP.
-        let uri = NetUri::parse(&address)?;
-        if !matches!(uri.scheme(), Scheme::Tcp | Scheme::Unix | Scheme::Kcp) {
-            return Err(ConnectError::Scheme(uri.scheme()));
-        }
-        let mut settings = of.settings.clone();
-        settings.servers = vec![Connector::new(uri, settings.connect.clone())];
-        let local = LocalChannel::member(settings, of.home.clone(), of.group, of.channel.clone());
-        Ok(Self { id, instance, address, local, has_failed: Cell::new(false) })
+        uri(&address)?;
+        let (local, position, has_failed) = (OnceCell::new(), Cell::new(0), Cell::new(false));
+        Ok(Self { id, instance, address, local, position, has_failed })
+    }
+
+    /// Its connections, of which there may be none yet. They have the settings of the channel, keys among them, whatever
+    /// its scheme.
+    pub(super) fn open(&self, of: &Discovered) -> &Rc<LocalChannel> {
+        self.local.get_or_init(|| {
+            let mut settings = of.settings.clone();
+            let connect = settings.connect.clone();
+            settings.servers =
+                uri(&self.address).map(|uri| Connector::new(uri, connect)).into_iter().collect();
+            LocalChannel::member(settings, of.home.clone(), of.group, of.channel.clone())
+        })
+    }
+
+    /// Its connections, if it was ever to be called.
+    pub(super) fn opened(&self) -> Option<&Rc<LocalChannel>> {
+        self.local.get()
+    }
+
+    pub(super) fn is_established(&self) -> bool {
+        self.opened().is_some_and(|local| local.has_connections())
+    }
+
+    pub(super) fn is_connecting(&self) -> bool {
+        self.opened().is_some_and(|local| local.is_connecting())
+    }
+
+    /// It was opened, and is given up.
+    pub(super) fn is_closed(&self) -> bool {
+        self.opened().is_some_and(|local| local.is_closed())
     }
 
     pub(super) fn is_at(&self, endpoint: &Endpoint) -> bool {
         self.address == *endpoint.address()
+    }
+}
+
+/// Where to connect to. What has no scheme is TCP.
+fn uri(address: &str) -> Result<NetUri, ConnectError> {
+    let uri = NetUri::parse(address)?;
+    match uri.scheme() {
+        Scheme::Tcp | Scheme::Unix | Scheme::Kcp => Ok(uri),
+        other => Err(ConnectError::Scheme(other)),
     }
 }

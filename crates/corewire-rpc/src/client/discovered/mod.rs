@@ -2,6 +2,7 @@
 
 mod calls;
 mod member;
+mod opened;
 mod pick;
 
 use std::cell::{Cell, RefCell};
@@ -21,6 +22,7 @@ use slab::Slab;
 use self::calls::InFlight;
 pub(super) use self::calls::{FlightId, Outcome};
 use self::member::Member;
+use self::opened::Opened;
 pub(crate) use self::pick::Avoided;
 use super::local::LocalChannel;
 use super::settings::Settings;
@@ -76,8 +78,7 @@ struct State {
     last_member: u64,
     /// Why an endpoint of the snapshot is no member.
     left_out: Option<String>,
-    /// Where to look on for an endpoint that is ready, when those that were chosen are not.
-    look_from: usize,
+    opened: Opened,
 }
 
 impl Discovered {
@@ -111,7 +112,7 @@ impl Discovered {
                     draining: Vec::new(),
                     last_member: 0,
                     left_out: None,
-                    look_from: 0,
+                    opened: Opened::default(),
                 }),
                 calls: RefCell::default(),
                 is_panicking: Cell::new(false),
@@ -135,7 +136,8 @@ impl Discovered {
             state.view.clear();
             (std::mem::take(&mut state.members), std::mem::take(&mut state.draining))
         };
-        members.into_values().chain(draining).for_each(|member| member.local.close());
+        let gone = members.into_values().chain(draining);
+        gone.for_each(|member| member.opened().into_iter().for_each(|local| local.close()));
     }
 
     fn since_origin(&self, now: Instant) -> Duration {
@@ -159,7 +161,7 @@ impl Discovered {
             listed: state.reader.snapshot().len(),
             held: state.panic.as_ref().map_or(0, PanicMode::held),
             ejected: state.outliers.as_ref().map_or(0, OutlierDetector::ejected),
-            connected: state.members.values().filter(|member| member.local.has_connections()).count(),
+            connected: state.members.values().filter(|member| member.is_established()).count(),
         }
     }
 
@@ -184,14 +186,15 @@ impl Discovered {
             state.draining.extend(moved);
             let member = kept.or_else(|| {
                 state.last_member += 1;
-                let member = Member::new(state.last_member, endpoint, self).inspect_err(|error| {
+                let member = Member::new(state.last_member, endpoint).inspect_err(|error| {
                     let (service, instance) = (&self.service, endpoint.instance());
                     tracing::warn!(%service, %instance, %error, "endpoint left out");
                     state.left_out = Some(format!("endpoint {instance} of {service}: {error}"));
                 });
                 let member = Rc::new(member.ok()?);
                 if self.is_eager {
-                    member.local.connect_all();
+                    member.open(self).connect_all();
+                    state.opened.add(member.clone());
                 }
                 Some(member)
             });
@@ -201,12 +204,13 @@ impl Discovered {
         }
         state.draining.extend(before.into_values());
         for member in &state.draining {
-            if !member.local.is_closed() {
+            if let Some(local) = member.opened().filter(|local| !local.is_closed()) {
                 tracing::debug!(service = %self.service, instance = %member.instance, "endpoint given up");
-                member.local.drain();
+                local.drain();
             }
         }
-        state.draining.retain(|member| member.local.has_connections());
+        state.opened.prune();
+        state.draining.retain(|member| member.is_established());
     }
 }
 

@@ -8,7 +8,9 @@ use corewire_discovery::{Balancer, Flight, PanicMode, Snapshot};
 use smallvec::SmallVec;
 
 use super::member::Member;
+use super::opened::Opened;
 use super::{Discovered, State, in_use};
+use crate::client::local::LocalChannel;
 use crate::link::Link;
 use crate::status::Status;
 
@@ -65,7 +67,7 @@ impl Discovered {
             let snapshot = snapshot.clone();
             self.sync(state, &snapshot);
         }
-        let State { reader, panic, balancer, outliers, members, view, view_of, look_from, .. } = state;
+        let State { reader, panic, balancer, outliers, members, view, view_of, opened, .. } = state;
         let whole = in_use(reader, panic, now);
         let endpoints = match outliers {
             Some(outliers) => outliers.healthy(whole, now),
@@ -74,9 +76,12 @@ impl Discovered {
         if *view_of != Some(endpoints.id()) {
             view.clear();
             view.extend(endpoints.iter().map(|endpoint| members.get(endpoint.instance()).cloned()));
+            for (position, member) in view.iter().enumerate() {
+                member.iter().for_each(|member| member.position.set(position));
+            }
             *view_of = Some(endpoints.id());
         }
-        let mut round = Round { balancer: &mut **balancer, endpoints, view, key, avoided, look_from };
+        let mut round = Round { of: self, balancer: &mut **balancer, endpoints, view, key, avoided, opened };
         match round.pick() {
             Some((position, link)) => {
                 let Some(member) = view[position].clone() else { return Ok(None) };
@@ -103,14 +108,21 @@ impl Discovered {
             let why = state.left_out.clone().unwrap_or_else(unknown);
             return Some(Status::unavailable(why).unprocessed());
         }
-        let mut last = None;
-        for member in state.usable() {
-            match member.local.pick(true) {
-                Ok(_) => return None,
-                Err(status) => last = Some(status),
-            }
-        }
-        last
+        let mut opened = std::mem::take(&mut state.opened);
+        let why = state.usable().map(|member| self.open(member, &mut opened).pick(true).err());
+        // None where one may still succeed.
+        let why = why.collect::<Option<Vec<_>>>();
+        state.opened = opened;
+        why?.pop()
+    }
+
+    /// The connections of a member that is to be called.
+    #[inline]
+    fn open<'a>(&self, member: &'a Rc<Member>, opened: &mut Opened) -> &'a Rc<LocalChannel> {
+        member.opened().unwrap_or_else(|| {
+            opened.add(member.clone());
+            member.open(self)
+        })
     }
 }
 
@@ -119,8 +131,8 @@ impl State {
     #[cold]
     fn last_resort(&mut self, began: Instant) -> Option<Picked> {
         let ready = |member: &Rc<Member>| {
-            let is_up = member.local.has_connections();
-            let link = if is_up { member.local.pick(false).ok().flatten() } else { None }?;
+            let local = member.opened().filter(|local| local.has_connections())?;
+            let link = local.pick(false).ok().flatten()?;
             Some(Picked { link, member: member.clone(), flight: Flight::untracked(), began })
         };
         self.usable().find_map(ready)
@@ -138,12 +150,13 @@ impl State {
 
 /// One search for an endpoint.
 struct Round<'a> {
+    of: &'a Discovered,
     balancer: &'a mut dyn Balancer,
     endpoints: &'a Snapshot,
     view: &'a [Option<Rc<Member>>],
     key: Option<u64>,
     avoided: Option<&'a Avoided>,
-    look_from: &'a mut usize,
+    opened: &'a mut Opened,
 }
 
 impl Round<'_> {
@@ -175,23 +188,23 @@ impl Round<'_> {
             connecting += usize::from(self.is_connecting(position));
             tried.push(position);
         }
-        let count = self.view.len();
-        let from = *self.look_from % count;
-        let others = || (0..count).map(|step| (from + step) % count);
-        let is_usable = |position: &usize| self.endpoints.effective_weight(*position) > 0;
-        let ready = others().filter(is_usable).filter(|position| !tried.contains(position));
-        let ready = ready.filter(|position| !self.is_avoided(*position));
-        let avoided = others().filter(is_usable).filter(|position| self.is_avoided(*position));
-        let found = ready.chain(avoided).find_map(|position| Some((position, self.standing(position)?)));
-        if let Some((position, _)) = &found {
-            // The next call need not pass over the same ones again.
-            *self.look_from = position + 1;
-        }
-        found
+        let (view, endpoints, avoided) = (self.view, self.endpoints, self.avoided);
+        let is_usable = |member: &Member| {
+            let position = member.position.get();
+            let there = view.get(position).and_then(Option::as_deref);
+            there.is_some_and(|there| there.id == member.id) && endpoints.effective_weight(position) > 0
+        };
+        let is_avoided = |member: &Member| avoided.is_some_and(|avoided| avoided.has(member.id));
+        let is_new = |member: &Member| !is_avoided(member) && !tried.contains(&member.position.get());
+        let found = self.opened.find(|member| is_usable(member) && is_new(member));
+        // One that is to be avoided is better than none.
+        let found = found.or_else(|| self.opened.find(|member| is_usable(member) && is_avoided(member)))?;
+        let link = found.opened()?.pick(false).ok().flatten()?;
+        Some((found.position.get(), link))
     }
 
     fn is_connecting(&self, position: usize) -> bool {
-        self.view.get(position).and_then(Option::as_ref).is_some_and(|member| member.local.is_connecting())
+        self.view.get(position).and_then(Option::as_ref).is_some_and(|member| member.is_connecting())
     }
 
     fn is_avoided(&self, position: usize) -> bool {
@@ -201,14 +214,8 @@ impl Round<'_> {
 
     /// A connection of the endpoint; begins to make one if there is none.
     #[inline]
-    fn link(&self, position: usize) -> Option<Rc<Link>> {
+    fn link(&mut self, position: usize) -> Option<Rc<Link>> {
         let member = self.view.get(position)?.as_ref()?;
-        member.local.pick(false).ok().flatten()
-    }
-
-    /// A connection of the endpoint, if one stands.
-    fn standing(&self, position: usize) -> Option<Rc<Link>> {
-        let member = self.view.get(position)?.as_ref()?;
-        if member.local.has_connections() { member.local.pick(false).ok().flatten() } else { None }
+        self.of.open(member, self.opened).pick(false).ok().flatten()
     }
 }
