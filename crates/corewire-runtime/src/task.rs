@@ -128,22 +128,22 @@ impl Core {
         F::Output: 'static,
     {
         let entry = TaskEntry { waker: std::task::Waker::noop().clone(), is_aborted: false };
-        let key = self.tasks.borrow_mut().insert(entry);
+        let key = self.tasks.live.borrow_mut().insert(entry);
         let task = Task { future: Some(future), entry: Entry { core: Rc::downgrade(self), key } };
         let shared = self.shared.clone();
         let (runnable, task) = async_task::Builder::new()
             .metadata(key)
             .spawn_local(move |_| task, move |runnable| schedule(&shared, runnable));
-        self.tasks.borrow_mut()[key].waker = runnable.waker();
+        self.tasks.live.borrow_mut()[key].waker = runnable.waker();
         runnable.schedule();
         JoinHandle { task: Some(task.fallible()), worker: self.id(), key }
     }
 
     fn note_aborted(&self, key: TaskKey) {
-        if let Some(entry) = self.tasks.borrow_mut().get_mut(key)
+        if let Some(entry) = self.tasks.live.borrow_mut().get_mut(key)
             && !std::mem::replace(&mut entry.is_aborted, true)
         {
-            self.aborted.set(self.aborted.get() + 1);
+            self.tasks.aborted.set(self.tasks.aborted.get() + 1);
         }
     }
 
@@ -151,10 +151,10 @@ impl Core {
     /// run they would pile up as fast as a peer can have them aborted.
     #[cold]
     pub(crate) fn reap_aborted(&self) {
-        self.aborted.set(0);
+        self.tasks.aborted.set(0);
         let mut aborted = Vec::new();
         {
-            let (mut ready, tasks) = (self.ready.borrow_mut(), self.tasks.borrow());
+            let (mut ready, tasks) = (self.tasks.ready.borrow_mut(), self.tasks.live.borrow());
             for _ in 0..ready.len() {
                 let Some(runnable) = ready.pop_front() else { break };
                 if tasks.get(*runnable.metadata()).is_some_and(|entry| entry.is_aborted) {
@@ -177,7 +177,7 @@ fn schedule(shared: &Arc<WorkerShared>, runnable: Runnable<TaskKey>) {
     if current_worker() == Some(shared.id) {
         Core::with_current(|core| {
             if let Some(core) = core {
-                core.ready.borrow_mut().push_back(runnable);
+                core.tasks.ready.borrow_mut().push_back(runnable);
             }
         });
     } else if let Err(Command::Run(runnable)) = shared.mailbox.push(Command::Run(runnable)) {
@@ -221,7 +221,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade() {
-            let entry = core.tasks.borrow_mut().try_remove(self.key);
+            let entry = core.tasks.live.borrow_mut().try_remove(self.key);
             drop(entry);
         }
     }

@@ -14,7 +14,7 @@ use crate::worker::{Core, TimerAction};
 
 /// The current worker's time, read once a tick; the system's outside a worker.
 pub fn now() -> Instant {
-    Core::with_current(|core| core.map_or_else(corewire_driver::clock::now, |core| core.now()))
+    Core::with_current(|core| core.map_or_else(corewire_driver::clock::now, |core| core.timers.now()))
 }
 
 /// Waits for at least `duration`.
@@ -83,8 +83,7 @@ impl Future for Sleep {
             self.disarm();
             let core = Core::current_or_panic("sleep");
             let waker = context.waker().clone();
-            let deadline = core.instant_to_ms(self.deadline);
-            let key = core.timers.borrow_mut().insert(deadline, TimerAction::Wake(waker.clone()));
+            let key = core.timers.add_at(self.deadline, TimerAction::Wake(waker.clone()));
             self.timer = Some(Armed { core, key, waker });
         }
         Poll::Pending
@@ -94,7 +93,7 @@ impl Future for Sleep {
 impl Sleep {
     fn disarm(&mut self) {
         if let Some(armed) = self.timer.take() {
-            let action = armed.core.cancel_timer(armed.key);
+            let action = armed.core.timers.cancel(armed.key);
             drop(action);
         }
     }

@@ -156,8 +156,9 @@ impl Connection {
     /// Bytes queued to send; within [`Protocol::on_closed`] those that were not sent.
     pub fn queued(&self) -> usize {
         self.core
-            .with_conn(self.id, |conn| self.core.queued_on(conn))
-            .unwrap_or_else(|| self.core.unsent_at_end(self.id))
+            .conns
+            .with(self.id, |conn| self.core.queued_on(conn))
+            .unwrap_or_else(|| self.core.conns.unsent_at_end(self.id))
     }
 
     /// Counts `bytes` as held for the peer of this connection while the returned value lives. To be called for whatever
@@ -211,7 +212,7 @@ impl Connection {
     /// input goes to [`defer`](Self::defer). Costs next to nothing.
     #[inline]
     pub fn frame_done(&self, bytes: usize) -> bool {
-        match self.core.quota.frame_done(bytes) {
+        match self.core.turns.quota.frame_done(bytes) {
             Ok(()) => true,
             Err(debt) => self.core.next_piece(self.id, debt),
         }
@@ -237,34 +238,34 @@ impl Connection {
     /// Tells how far the protocol is with what it receives, for the deadlines of the connection's options. To be called
     /// when it changes, which costs a look-up and reads no clock; never called, only the reader's rate is watched.
     pub fn set_progress(&self, progress: FrameProgress) {
-        let now = self.core.now_ms();
-        self.core.with_conn(self.id, |conn| conn.deadlines.set_progress(progress, now));
+        let now = self.core.timers.now_ms();
+        self.core.conns.with(self.id, |conn| conn.deadlines.set_progress(progress, now));
     }
 
     /// The connection has neither ended nor been told to.
     pub fn is_open(&self) -> bool {
-        self.core.is_active(self.id)
+        self.core.conns.is_active(self.id)
     }
 
     /// Looks at the socket, for its addresses and options. `None` when the connection is gone. The closure may use
     /// the connection.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
-        self.core.lend_socket(self.core.socket_of(self.id)?, look)
+        self.core.lend_socket(self.core.conns.socket_of(self.id)?, look)
     }
 
     /// The same for code of this crate.
     pub(crate) fn look_at_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
-        self.core.with_socket(self.core.socket_of(self.id)?, look)
+        self.core.with_socket(self.core.conns.socket_of(self.id)?, look)
     }
 
     /// The peer's address; `None` on Unix-domain sockets and when the connection is gone.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.core.with_conn(self.id, |conn| conn.transport.peer_addr(&self.core.driver.borrow()))?
+        self.core.conns.with(self.id, |conn| conn.transport.peer_addr(&self.core.driver.borrow()))?
     }
 
     /// What is sent goes in datagrams, one for each send, and may be lost.
     pub fn is_datagram(&self) -> bool {
-        self.core.with_conn(self.id, |conn| conn.transport.is_datagram()).unwrap_or(false)
+        self.core.conns.with(self.id, |conn| conn.transport.is_datagram()).unwrap_or(false)
     }
 
     /// The number of the worker's tick: how often its loop has turned.
@@ -276,12 +277,12 @@ impl Connection {
     /// same one no task runs.
     #[inline]
     pub fn task_round(&self) -> u64 {
-        self.core.task_round.get()
+        self.core.tasks.round.get()
     }
 
     /// Milliseconds of this worker's clock, which is read once a tick.
     pub fn now_ms(&self) -> u64 {
-        self.core.now_ms()
+        self.core.timers.now_ms()
     }
 }
 

@@ -252,7 +252,7 @@ impl<K> Stream<K> {
     #[doc(hidden)]
     pub fn token(&self) -> Option<Token> {
         let connection = self.connection();
-        connection.core.socket_of(connection.id)
+        connection.core.conns.socket_of(connection.id)
     }
 }
 

@@ -6,15 +6,15 @@
 //!
 //! Peers and KCP conversations as connections are in [`transport`](crate::transport).
 
-mod part;
 mod port;
 mod socket;
 mod socket_options;
+mod sockets;
 
 pub use corewire_driver::udp::{
     BufferSizes, Cursor, Datagram, Ecn, MulticastInterface, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, RecvBatch, Run,
     SendBatch, SendMeta, UdpError, UdpOptions, open, payload_max,
 };
-pub(crate) use part::UdpPart;
 pub use port::{UdpPort, UdpProtocol};
 pub use socket::{Received, UdpSocket};
+pub(crate) use sockets::UdpSockets;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use corewire_driver::udp::{Datagram, Run, SendMeta, UdpError, UdpOptions};
 use corewire_driver::{Socket, Token};
 
-use super::part::Use;
+use super::sockets::Mode;
 use crate::worker::Core;
 
 /// What is done with the datagrams of one socket. Made for it, owned by it, called on its worker only.
@@ -112,7 +112,7 @@ impl UdpPort {
     /// Outside a worker.
     pub fn open(socket: Socket, options: &UdpOptions, protocol: impl UdpProtocol) -> io::Result<Self> {
         let core = Core::current_or_panic("UdpPort::open");
-        let token = core.add_udp(socket, options, Use::Push(Some(Box::new(protocol))))?;
+        let token = core.add_udp(socket, options, Mode::Push(Some(Box::new(protocol))))?;
         Ok(Self { core, token })
     }
 
@@ -258,7 +258,7 @@ impl UdpPort {
 
     /// Milliseconds of this worker's clock, which is read once a tick.
     pub fn now_ms(&self) -> u64 {
-        self.core.now_ms()
+        self.core.timers.now_ms()
     }
 }
 

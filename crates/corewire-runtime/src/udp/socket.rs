@@ -14,7 +14,7 @@ use corewire_driver::udp::{
 };
 use corewire_driver::{Socket, Token};
 
-use super::part::Use;
+use super::sockets::Mode;
 use crate::conn::{Waiter, Waiters, WaitsFor};
 use crate::task_quota::poll_with_quota;
 use crate::worker::Core;
@@ -112,7 +112,7 @@ impl UdpSocket {
     /// Outside a worker.
     pub fn from_socket(socket: Socket) -> io::Result<Self> {
         let core = Core::current_or_panic("UdpSocket");
-        let kind = Use::Pull { readers: Waiters::default(), writers: Waiters::default() };
+        let kind = Mode::Pull { readers: Waiters::default(), writers: Waiters::default() };
         let token = core.add_udp(socket, &UdpOptions::default(), kind)?;
         let inbox = RefCell::new(Inbox { batch: RecvBatch::new(), next: Cursor::default(), drops: 0 });
         Ok(Self { core, token, inbox })

@@ -114,7 +114,7 @@ impl Core {
 
     /// The connection waits until what has arrived for others in this tick is served.
     pub(super) fn accepted(&self, listener: Token, socket: Socket) {
-        if self.refuses_connections() {
+        if self.memory.refuses_connections() {
             return self.note_refused(1, "the memory limit is near");
         }
         let is_full = self.listeners.accepted.borrow().len() + 1 >= ACCEPTED_MAX;
@@ -186,13 +186,13 @@ impl Core {
         let refused = if is_descriptor_shortage(error) { self.refuse_after_grace(listener) } else { 0 };
         // More may wait than are refused at once.
         let wait = if refused == REFUSED_AT_ONCE_MAX { Duration::ZERO } else { ACCEPT_BACKOFF };
-        self.add_timer(wait, TimerAction::ResumeAccept(listener));
+        self.timers.add(wait, TimerAction::ResumeAccept(listener));
     }
 
     /// Descriptors are short. Once that has lasted, those who wait are refused, so that they know and can go elsewhere;
     /// says how many those were.
     fn refuse_after_grace(&self, listener: Token) -> usize {
-        let now = self.now_ms();
+        let now = self.timers.now_ms();
         let since = self.with_listener(listener, |entry| *entry.short_since.get_or_insert(now));
         if since.is_none_or(|since| now <= since + SHORTAGE_GRACE_MS) {
             return 0;

@@ -4,6 +4,8 @@
 //! may lose the last that was sent to it. So after an orderly close the socket says that nothing more follows, and
 //! what still comes is thrown away until the peer is through.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::net::Shutdown;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use corewire_driver::{Event, Token};
 
 use super::{Core, TimerAction};
 use crate::conn::{CloseReason, Conn};
+use crate::timer_wheel::TimerKey;
 
 /// How long a peer may take to finish; then it meets a reset.
 const LINGER_MAX: Duration = Duration::from_secs(1);
@@ -27,6 +30,12 @@ const SHUTDOWN_SEND_MAX: Duration = Duration::from_secs(10);
 /// Sockets of one worker that linger at the same time; beyond this they are closed at once.
 const LINGERING_MAX: usize = 1024;
 
+/// Sockets whose connection is over, until their peer is through.
+#[derive(Default)]
+pub(crate) struct Lingering {
+    sockets: RefCell<HashMap<Token, TimerKey>>,
+}
+
 impl Core {
     /// The connection of a socket is over.
     pub(crate) fn release_socket(&self, token: Token, lingers: bool) {
@@ -37,7 +46,7 @@ impl Core {
 
     /// Keeps the socket until the peer is through; `false` if it is to be closed at once.
     fn begin_linger(&self, token: Token) -> bool {
-        let mut lingering = self.lingering.borrow_mut();
+        let mut lingering = self.lingering.sockets.borrow_mut();
         if lingering.len() >= LINGERING_MAX {
             return false;
         }
@@ -45,15 +54,15 @@ impl Core {
         let told = driver.socket(token).is_some_and(|socket| socket.shutdown(Shutdown::Write).is_ok());
         if told {
             driver.resume_receive(token);
-            lingering.insert(token, self.add_timer(LINGER_MAX, TimerAction::Linger(token)));
+            lingering.insert(token, self.timers.add(LINGER_MAX, TimerAction::Linger(token)));
         }
         told
     }
 
     /// The peer is through, the connection is lost, or the time is over.
     pub(crate) fn end_linger(&self, token: Token) {
-        let Some(timer) = self.lingering.borrow_mut().remove(&token) else { return };
-        self.cancel_timer(timer);
+        let Some(timer) = self.lingering.sockets.borrow_mut().remove(&token) else { return };
+        self.timers.cancel(timer);
         drop(self.driver.borrow_mut().close(token));
     }
 
@@ -61,13 +70,14 @@ impl Core {
     pub(crate) fn finish_sending(&self) {
         let has_unsent =
             |conn: &&Conn| conn.transport.is_socket() && !conn.out.is_empty() && !conn.state.is_connecting();
-        let unsent: Vec<_> = self.conns.borrow().iter().filter(has_unsent).map(|conn| conn.id).collect();
+        let unsent: Vec<_> =
+            self.conns.table.borrow().iter().filter(has_unsent).map(|conn| conn.id).collect();
         unsent.into_iter().for_each(|id| self.begin_close(id, CloseReason::Shutdown));
         let is_awaited = |conn: &Conn| conn.transport.is_socket() && conn.is_draining();
         let mut now = corewire_driver::clock::now();
         let (limit, mut until) = (now + SHUTDOWN_SEND_MAX, now + SHUTDOWN_STALL_MAX);
         let mut sent = self.counters.sent_bytes.get();
-        while self.conns.borrow().iter().any(is_awaited) && now < until.min(limit) {
+        while self.conns.table.borrow().iter().any(is_awaited) && now < until.min(limit) {
             if self.driver.borrow_mut().turn(Some(Duration::from_millis(5))).is_err() {
                 return;
             }
@@ -76,7 +86,7 @@ impl Core {
                     Event::Writable { token } => self.socket_writable(token),
                     Event::Failed { token, error } => self.failed(token, error),
                     Event::ReadClosed { token } => {
-                        self.with_conn_of(token, |conn| conn.state.note_read_ended());
+                        self.conns.with_socket(token, |conn| conn.state.note_read_ended());
                     }
                     _ => {}
                 }
@@ -91,7 +101,7 @@ impl Core {
     /// The worker ends: gives the peers a last moment to take what was sent to them, then closes what is left.
     pub(crate) fn finish_lingers(&self) {
         let until = corewire_driver::clock::now() + SHUTDOWN_LINGER_MAX;
-        while !self.lingering.borrow().is_empty() && corewire_driver::clock::now() < until {
+        while !self.lingering.sockets.borrow().is_empty() && corewire_driver::clock::now() < until {
             if self.driver.borrow_mut().turn(Some(Duration::from_millis(5))).is_err() {
                 break;
             }
@@ -101,7 +111,7 @@ impl Core {
                 }
             }
         }
-        let left: Vec<_> = self.lingering.borrow().keys().copied().collect();
+        let left: Vec<_> = self.lingering.sockets.borrow().keys().copied().collect();
         left.into_iter().for_each(|token| self.end_linger(token));
     }
 }

@@ -1,40 +1,46 @@
 //! One worker: a thread, its loop, its driver and its connections.
 
 mod accepting;
-mod connections;
+mod lifecycle;
 mod lingering;
 mod memory;
 mod quota;
 mod receiving;
+mod senders;
 mod sending;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tick;
+mod timers;
+mod turns;
 
 pub(crate) use self::quota::Meter;
+pub(crate) use self::timers::TimerAction;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Waker;
-use std::time::{Duration, Instant};
 
 use async_task::Runnable;
 use corewire_driver::{Driver, DriverConfig, DriverError, Socket, Token};
-use slab::Slab;
 
-use self::quota::Quota;
+use self::accepting::Listeners;
+use self::lingering::Lingering;
+use self::memory::Memory;
+use self::senders::Senders;
+use self::tasks::Tasks;
+use self::timers::Timers;
+use self::turns::Turns;
 use crate::blocking::BlockingPool;
-use crate::conn::{BufferPool, Conn, ConnId, ConnTable};
+use crate::conn::{ConnId, Connections};
 use crate::error::SpawnError;
 use crate::mailbox::Mailbox;
-use crate::memory::{Account, Budget, SharedBudget};
+use crate::memory::{Account, SharedBudget};
 use crate::stats::{Counters, PublishedCounters};
-use crate::task::{TaskEntry, TaskKey};
-use crate::timer_wheel::{TimerKey, TimerWheel};
-use crate::udp::UdpPart;
+use crate::task::TaskKey;
+use crate::udp::UdpSockets;
 
 /// Names a worker of this process, whichever runtime it belongs to; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,7 +71,7 @@ pub fn current_worker() -> Option<WorkerId> {
 ///
 /// False outside of a worker, where nothing is ever flushed.
 pub fn before_flush(call: fn()) -> bool {
-    Core::with_current(|core| core.map(|core| core.before_flush.borrow_mut().push(call))).is_some()
+    Core::with_current(|core| core.map(|core| core.senders.before_flush.borrow_mut().push(call))).is_some()
 }
 
 /// What reaches a worker from outside.
@@ -85,71 +91,22 @@ pub(crate) struct WorkerShared {
     pub(crate) counters: PublishedCounters,
 }
 
-/// What a timer does when its time has come.
-pub(crate) enum TimerAction {
-    Wake(Waker),
-    /// Look whether the peer has had its time.
-    Deadlines(ConnId),
-    /// The peer does not take the last bytes of a closing connection.
-    CloseTimeout(ConnId),
-    /// [`Protocol::on_timer`](crate::Protocol::on_timer).
-    Protocol(ConnId),
-    /// The peer of a closed connection has had its time to finish.
-    Linger(Token),
-    /// Memory is short: look again whether it is.
-    WatchMemory,
-    /// A listener that failed to accept tries again.
-    ResumeAccept(Token),
-    /// [`UdpProtocol::on_timer`](crate::udp::UdpProtocol::on_timer).
-    Udp(Token),
-}
-
-/// A worker's state. Everything is behind a cell of its own, and no cell is held while user code runs.
+/// A worker's state: each part in a file of its own, behind cells of its own, none of which is held while user code runs.
 pub(crate) struct Core {
     pub(crate) shared: Arc<WorkerShared>,
     pub(crate) blocking: Arc<BlockingPool>,
     pub(crate) driver: RefCell<Driver>,
-    pub(crate) conns: RefCell<ConnTable>,
-    pub(crate) pool: RefCell<BufferPool>,
-    /// What is held for peers.
-    pub(crate) memory: Rc<Budget>,
-    pub(crate) memory_watch: memory::MemoryWatch,
-    listeners: accepting::Listeners,
-    pub(crate) dirty: RefCell<Vec<ConnId>>,
-    /// What wants to be called before the next flush.
-    before_flush: RefCell<Vec<fn()>>,
-    /// Of the connection that is being called.
-    pub(crate) quota: Quota,
-    /// Connections that wait for their turn.
-    pub(crate) turns: RefCell<VecDeque<ConnId>>,
-    /// Connections whose input began to wait in this tick.
-    unsettled: RefCell<Vec<ConnId>>,
-    /// The connection that is being called has handed back what it did not decode.
-    has_deferred: Cell<bool>,
-    /// What it is called with lies in no receive buffer.
-    serves_owned: Cell<bool>,
-    /// Connections that are over and were not told yet.
-    pub(crate) closed: RefCell<Vec<ConnId>>,
-    /// The connection whose end is told now, and the bytes that it did not send.
-    ending: Cell<Option<(ConnId, usize)>>,
-    /// Wakers of those who have waited, to be woken when nothing is borrowed.
-    pub(crate) woken: RefCell<Vec<Waker>>,
-    /// Connections whose queue has fallen to its low-water mark.
-    pub(crate) drained: RefCell<Vec<ConnId>>,
-    pub(crate) lingering: RefCell<HashMap<Token, TimerKey>>,
-    pub(crate) timers: RefCell<TimerWheel<TimerAction>>,
-    pub(crate) ready: RefCell<VecDeque<Runnable<TaskKey>>>,
-    /// The tasks that live, so that shutdown can drop them here, where they belong.
-    pub(crate) tasks: RefCell<Slab<TaskEntry>>,
-    /// Tasks that were aborted and whose futures may not be dropped yet.
-    pub(crate) aborted: Cell<usize>,
-    pub(crate) udp: UdpPart,
+    pub(crate) conns: Connections,
+    pub(crate) senders: Senders,
+    pub(crate) turns: Turns,
+    pub(crate) tasks: Tasks,
+    pub(crate) timers: Timers,
+    pub(crate) udp: UdpSockets,
+    pub(crate) memory: Memory,
+    listeners: Listeners,
+    lingering: Lingering,
     pub(crate) counters: Counters,
-    /// See [`Connection::task_round`](crate::Connection::task_round).
-    pub(crate) task_round: Cell<u64>,
     pub(crate) stop: Cell<bool>,
-    now_ms: Cell<u64>,
-    epoch: Instant,
 }
 
 impl Core {
@@ -175,33 +132,17 @@ impl Core {
             shared,
             blocking,
             driver: RefCell::new(driver),
-            conns: RefCell::default(),
-            pool: RefCell::new(BufferPool::new()),
-            memory: Rc::new(Budget::new(memory)),
-            memory_watch: memory::MemoryWatch::default(),
-            listeners: accepting::Listeners::default(),
-            dirty: RefCell::default(),
-            before_flush: RefCell::default(),
-            quota: Quota::new(),
-            turns: RefCell::default(),
-            unsettled: RefCell::default(),
-            has_deferred: Cell::new(false),
-            serves_owned: Cell::new(false),
-            closed: RefCell::default(),
-            ending: Cell::new(None),
-            woken: RefCell::default(),
-            drained: RefCell::default(),
-            lingering: RefCell::default(),
-            timers: RefCell::new(TimerWheel::new(0)),
-            ready: RefCell::default(),
-            tasks: RefCell::default(),
-            aborted: Cell::new(0),
-            udp: UdpPart::default(),
+            conns: Connections::default(),
+            senders: Senders::new(),
+            turns: Turns::new(),
+            tasks: Tasks::default(),
+            timers: Timers::new(),
+            udp: UdpSockets::default(),
+            memory: Memory::new(memory),
+            listeners: Listeners::default(),
+            lingering: Lingering::default(),
             counters: Counters::default(),
-            task_round: Cell::new(0),
             stop: Cell::new(false),
-            now_ms: Cell::new(0),
-            epoch: corewire_driver::clock::now(),
         });
         CURRENT_ID.set(core.shared.id.0);
         CURRENT.set(Some(core.clone()));
@@ -229,58 +170,10 @@ impl Core {
         self.shared.id
     }
 
-    #[inline]
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.now_ms.get()
-    }
-
-    fn read_clock(&self) {
-        self.now_ms.set(corewire_driver::clock::now().duration_since(self.epoch).as_millis() as u64);
-    }
-
-    pub(crate) fn instant_to_ms(&self, at: Instant) -> u64 {
-        // Up, so that nothing fires before its time.
-        let after = at.saturating_duration_since(self.epoch) + Duration::from_micros(999);
-        u64::try_from(after.as_millis()).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn now(&self) -> Instant {
-        self.epoch + Duration::from_millis(self.now_ms.get())
-    }
-
-    pub(crate) fn add_timer(&self, after: Duration, action: TimerAction) -> TimerKey {
-        let deadline = self.instant_to_ms(crate::time::instant_after(after));
-        self.timers.borrow_mut().insert(deadline, action)
-    }
-
-    pub(crate) fn cancel_timer(&self, key: TimerKey) -> Option<TimerAction> {
-        self.timers.borrow_mut().cancel(key)
-    }
-
     /// The account of a connection; one of its own for what is no longer, or not, in the table.
     pub(crate) fn account(&self, id: ConnId) -> Rc<Account> {
-        let new = || Account::new(self.memory.clone());
-        self.with_conn(id, |conn| conn.account.get_or_insert_with(new).clone()).unwrap_or_else(new)
-    }
-
-    pub(crate) fn with_conn<R>(&self, id: ConnId, look: impl FnOnce(&mut Conn) -> R) -> Option<R> {
-        self.conns.borrow_mut().get_mut(id).map(look)
-    }
-
-    /// As [`with_conn`](Self::with_conn), for the connection that has this socket for its own.
-    pub(crate) fn with_conn_of<R>(&self, socket: Token, look: impl FnOnce(&mut Conn) -> R) -> Option<R> {
-        self.conns.borrow_mut().of_socket(socket).map(look)
-    }
-
-    /// The connection has neither ended nor been told to.
-    #[inline]
-    pub(crate) fn is_active(&self, id: ConnId) -> bool {
-        self.with_conn(id, |conn| conn.state.is_active()).unwrap_or(false)
-    }
-
-    /// The socket that carries a connection.
-    pub(crate) fn socket_of(&self, id: ConnId) -> Option<Token> {
-        self.with_conn(id, |conn| conn.transport.socket())
+        let new = || Account::new(self.memory.budget.clone());
+        self.conns.with(id, |conn| conn.account.get_or_insert_with(new).clone()).unwrap_or_else(new)
     }
 
     /// For code of this crate, which leaves the driver alone meanwhile.

@@ -34,7 +34,7 @@ impl Core {
         Counters::add(&self.counters.receives, 1);
         Counters::add(&self.counters.received_bytes, data.len() as u64);
         let arrived = {
-            let mut conns = self.conns.borrow_mut();
+            let mut conns = self.conns.table.borrow_mut();
             let Some(conn) = conns.of_socket(socket).filter(|conn| conn.state.is_active()) else { return };
             self.note_received(conn, data.len());
             if conn.greedy || !conn.pauses.is_empty() || conn.has_input() {
@@ -49,13 +49,13 @@ impl Core {
 
     /// A transport that is read from has something to read, or its peer has finished.
     pub(crate) fn readable(self: &Rc<Self>, id: ConnId) {
-        let arrived = self.with_conn(id, |conn| {
+        let arrived = self.conns.with(id, |conn| {
             if !conn.state.is_active() {
                 discard(self, conn);
                 return None;
             }
             if conn.greedy && conn.transport.is_readable() {
-                self.list_turn(conn);
+                self.turns.list(conn);
             }
             if conn.greedy || !conn.pauses.is_empty() || conn.has_input() {
                 return None;
@@ -67,9 +67,9 @@ impl Core {
         if let Some(Some((protocol, piece))) = arrived {
             self.serve_arrival(id, protocol, piece);
         }
-        let read_ended = self.with_conn(id, |conn| {
+        let read_ended = self.conns.with(id, |conn| {
             if conn.state.is_active() && conn.transport.is_readable() {
-                self.list_turn(conn);
+                self.turns.list(conn);
             }
             take_read_end(conn)
         });
@@ -78,10 +78,10 @@ impl Core {
 
     /// Calls a protocol with what has just arrived.
     fn serve_arrival(self: &Rc<Self>, id: ConnId, protocol: Box<dyn Protocol>, data: Bytes) {
-        self.quota.begin(id, ARRIVAL_UNITS);
+        self.turns.quota.begin(id, ARRIVAL_UNITS);
         self.call_taken(id, protocol, |protocol, connection| protocol.on_received(connection, data));
-        self.quota.end();
-        if self.has_deferred.replace(false) {
+        self.turns.quota.end();
+        if self.turns.has_deferred.replace(false) {
             self.flush_one(id);
         }
         self.reap_aborted_if_many();
@@ -91,7 +91,7 @@ impl Core {
     /// the connection is paused: nothing else holds their sender back.
     #[inline]
     pub(crate) fn received_run(self: &Rc<Self>, id: ConnId, run: &Bytes, segment_size: usize) {
-        let protocol = self.with_conn(id, |conn| {
+        let protocol = self.conns.with(id, |conn| {
             if !conn.state.is_active() {
                 return None;
             }
@@ -102,16 +102,16 @@ impl Core {
             let count = run.len().div_ceil(segment_size.max(1));
             return Counters::add(&self.counters.datagrams_dropped, count as u64);
         };
-        self.quota.begin_whole(id);
+        self.turns.quota.begin_whole(id);
         self.call_taken(id, protocol, |protocol, connection| {
             protocol.on_datagrams(connection, run, segment_size);
         });
-        self.quota.end();
+        self.turns.quota.end();
     }
 
     /// Something arrived that holds no bytes: the peer lives.
     pub(crate) fn touch(&self, id: ConnId) {
-        self.with_conn(id, |conn| {
+        self.conns.with(id, |conn| {
             if conn.state.is_active() {
                 self.note_received(conn, 0);
             }
@@ -120,17 +120,17 @@ impl Core {
 
     #[inline]
     fn note_received(&self, conn: &mut Conn, bytes: usize) {
-        conn.last_active = self.now_ms();
+        conn.last_active = self.timers.now_ms();
         conn.deadlines.received += bytes;
     }
 
     /// Whether the connection that is being called may go on with another piece of its quota.
     #[cold]
     pub(crate) fn next_piece(&self, id: ConnId, debt: u32) -> bool {
-        if !self.quota.next_piece(debt) {
+        if !self.turns.quota.next_piece(debt) {
             return false;
         }
-        if self.quota.units_left() == EARLY_FLUSH_AT && self.dirty.borrow().len() == 1 {
+        if self.turns.quota.units_left() == EARLY_FLUSH_AT && self.senders.dirty.borrow().len() == 1 {
             // It is alone: its peer has something to do while the rest is handled.
             self.flush_one(id);
         }
@@ -140,7 +140,7 @@ impl Core {
     /// Keeps what a protocol was given and did not decode; it is called with it again before anything newer. What is left
     /// of a datagram is dropped and counted: the next one stands for itself.
     pub(crate) fn defer(&self, id: ConnId, rest: Bytes) {
-        self.with_conn(id, |conn| {
+        self.conns.with(id, |conn| {
             if conn.transport.is_datagram() {
                 return Counters::add(&self.counters.datagrams_dropped, 1);
             }
@@ -150,9 +150,9 @@ impl Core {
             if conn.pauses.is_empty() && !std::mem::replace(&mut conn.greedy, true) {
                 conn.transport.set_receive_max(&mut self.driver.borrow_mut(), GREEDY_RECEIVE_MAX);
             }
-            let owned = self.serves_owned.get();
+            let owned = self.turns.serves_owned.get();
             self.queue_input(conn, |input| input.push_front(rest, owned));
-            self.has_deferred.set(true);
+            self.turns.has_deferred.set(true);
         });
     }
 
@@ -161,34 +161,26 @@ impl Core {
         let input = conn.input.get_or_insert_default();
         push(input);
         if !std::mem::replace(&mut input.listed, true) {
-            self.unsettled.borrow_mut().push(conn.id);
+            self.turns.unsettled.borrow_mut().push(conn.id);
         }
-        self.list_turn(conn);
+        self.turns.list(conn);
         self.sync_receiving(conn, &mut self.driver.borrow_mut());
-    }
-
-    /// Has a connection with input wait for its turn, if nothing else holds it.
-    fn list_turn(&self, conn: &mut Conn) {
-        if conn.pauses.is_empty() {
-            conn.pauses = PauseSet::QUOTA;
-            self.turns.borrow_mut().push_back(conn.id);
-        }
     }
 
     /// Gives those that wait their turns, while the budget lasts; one at least.
     pub(super) fn serve_turns(self: &Rc<Self>) {
-        if self.turns.borrow().is_empty() {
+        if self.turns.waiting.borrow().is_empty() {
             return;
         }
         let mut meter = Meter::new();
         loop {
             let (next, is_alone) = {
-                let mut turns = self.turns.borrow_mut();
+                let mut turns = self.turns.waiting.borrow_mut();
                 (turns.pop_front(), turns.is_empty())
             };
             let Some(id) = next else { return };
             self.serve_turn(id);
-            if self.has_deferred.replace(false) && !is_alone {
+            if self.turns.has_deferred.replace(false) && !is_alone {
                 // Its replies do not wait for what others have to do.
                 self.flush_one(id);
             }
@@ -199,17 +191,17 @@ impl Core {
     }
 
     fn serve_turn(self: &Rc<Self>, id: ConnId) {
-        let due = self.with_conn(id, |conn| {
+        let due = self.conns.with(id, |conn| {
             conn.pauses = conn.pauses.without(PauseSet::QUOTA);
-            conn.last_active = self.now_ms();
+            conn.last_active = self.timers.now_ms();
             (conn.pauses.is_empty() && conn.state.is_active()).then(|| conn.transport.turn_bytes())
         });
         let Some(Some(bytes_max)) = due else { return };
-        self.quota.begin(id, TURN_UNITS);
-        self.has_deferred.set(false);
+        self.turns.quota.begin(id, TURN_UNITS);
+        self.turns.has_deferred.set(false);
         let mut bytes = 0;
-        while bytes < bytes_max && !self.quota.is_used() && !self.has_deferred.get() {
-            let Some(Some((data, protocol))) = self.with_conn(id, |conn| {
+        while bytes < bytes_max && !self.turns.quota.is_used() && !self.turns.has_deferred.get() {
+            let Some(Some((data, protocol))) = self.conns.with(id, |conn| {
                 if !(conn.state.is_active() && conn.pauses.is_empty()) {
                     return None;
                 }
@@ -217,7 +209,7 @@ impl Core {
                     Some(waiting) => waiting,
                     None => (conn.transport.read(self)?, false),
                 };
-                self.serves_owned.set(owned);
+                self.turns.serves_owned.set(owned);
                 Some((data, conn.protocol.take()?))
             }) else {
                 break;
@@ -225,20 +217,20 @@ impl Core {
             bytes += data.len();
             self.call_taken(id, protocol, |protocol, connection| protocol.on_received(connection, data));
         }
-        self.serves_owned.set(false);
-        self.quota.end();
+        self.turns.serves_owned.set(false);
+        self.turns.quota.end();
         self.reap_aborted_if_many();
         self.end_turn(id);
     }
 
     fn end_turn(self: &Rc<Self>, id: ConnId) {
-        let was_modest = TURN_UNITS - self.quota.units_left() < ARRIVAL_UNITS;
-        let read_ended = self.with_conn(id, |conn| {
+        let was_modest = TURN_UNITS - self.turns.quota.units_left() < ARRIVAL_UNITS;
+        let read_ended = self.conns.with(id, |conn| {
             if !conn.state.is_active() {
                 return false;
             }
             if conn.has_input() || conn.transport.is_readable() {
-                self.list_turn(conn);
+                self.turns.list(conn);
                 return false;
             }
             let driver = &mut *self.driver.borrow_mut();
@@ -259,36 +251,36 @@ impl Core {
 
     #[inline]
     fn reap_aborted_if_many(&self) {
-        if self.aborted.get() >= ABORTED_MAX {
+        if self.tasks.aborted.get() >= ABORTED_MAX {
             self.reap_aborted();
         }
     }
 
     /// At the end of the tick: those whose input waits longer give receive buffers back.
     pub(super) fn settle_input(&self) {
-        if self.unsettled.borrow().is_empty() {
+        if self.turns.unsettled.borrow().is_empty() {
             return;
         }
-        let mut unsettled = self.unsettled.take();
+        let mut unsettled = self.turns.unsettled.take();
         for id in unsettled.drain(..) {
-            self.with_conn(id, |conn| {
+            self.conns.with(id, |conn| {
                 let Some(input) = conn.input.as_mut() else { return };
                 input.listed = false;
                 if !input.is_empty() {
                     let account = &mut conn.account;
                     input.settle(|| {
-                        let account = account.get_or_insert_with(|| Account::new(self.memory.clone()));
+                        let account = account.get_or_insert_with(|| Account::new(self.memory.budget.clone()));
                         Charge::new(account.clone(), MemoryKind::Deferred, 0)
                     });
                 }
             });
         }
-        self.unsettled.replace(unsettled);
+        self.turns.unsettled.replace(unsettled);
     }
 
     /// The peer of a socket has finished sending.
     pub(crate) fn read_closed(self: &Rc<Self>, socket: Token) {
-        let told = self.with_conn_of(socket, |conn| {
+        let told = self.conns.with_socket(socket, |conn| {
             conn.state.note_read_ended();
             (conn.id, take_read_end(conn))
         });
@@ -299,38 +291,38 @@ impl Core {
     }
 
     pub(crate) fn pause(&self, id: ConnId, why: PauseSet) {
-        self.with_conn(id, |conn| self.pause_conn(conn, why, &mut self.driver.borrow_mut()));
+        self.conns.with(id, |conn| self.pause_conn(conn, why, &mut self.driver.borrow_mut()));
     }
 
     pub(super) fn pause_conn(&self, conn: &mut Conn, why: PauseSet, driver: &mut Driver) {
         conn.pauses = conn.pauses.with(why);
         if !conn.transport.is_datagram() {
             // What it has not decoded yet stays so.
-            self.quota.stop_for(conn.id);
+            self.turns.quota.stop_for(conn.id);
         }
         self.sync_receiving(conn, driver);
     }
 
     pub(crate) fn resume(&self, id: ConnId, why: PauseSet) {
-        self.with_conn(id, |conn| self.resume_conn(conn, why, &mut self.driver.borrow_mut()));
+        self.conns.with(id, |conn| self.resume_conn(conn, why, &mut self.driver.borrow_mut()));
     }
 
     pub(super) fn resume_conn(&self, conn: &mut Conn, why: PauseSet, driver: &mut Driver) {
         conn.pauses = conn.pauses.without(why);
         if conn.has_input() {
-            self.list_turn(conn);
+            self.turns.list(conn);
         }
         self.sync_receiving(conn, driver);
     }
 
     /// Bytes that have arrived and wait to be decoded.
     pub(crate) fn deferred(&self, id: ConnId) -> usize {
-        self.with_conn(id, |conn| conn.input.as_ref().map_or(0, |input| input.len())).unwrap_or(0)
+        self.conns.with(id, |conn| conn.input.as_ref().map_or(0, |input| input.len())).unwrap_or(0)
     }
 
     /// It closes: what the peer still sends is not received, and what is deferred is dropped.
     pub(super) fn stop_receiving(&self, conn: &mut Conn) {
-        self.quota.stop_for(conn.id);
+        self.turns.quota.stop_for(conn.id);
         if let Some(input) = &mut conn.input {
             input.clear();
         }
@@ -348,7 +340,7 @@ impl Core {
             if !receives {
                 conn.deadlines.note_pause();
             } else if conn.transport.is_readable() {
-                self.list_turn(conn);
+                self.turns.list(conn);
             }
         }
     }

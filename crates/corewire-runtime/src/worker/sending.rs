@@ -23,7 +23,7 @@ const WRITE_THROUGH_MIN: usize = 16 * 1024;
 impl Core {
     #[inline]
     pub(crate) fn send(&self, id: ConnId, parts: [&[u8]; 3]) -> Result<(), SendError> {
-        let mut conns = self.conns.borrow_mut();
+        let mut conns = self.conns.table.borrow_mut();
         let conn = conns.get_mut(id).ok_or(SendError::Closed)?;
         if append_to_dirty(conn, parts) {
             return Ok(());
@@ -43,7 +43,7 @@ impl Core {
         if total >= WRITE_THROUGH_MIN && !conn.is_stuck() {
             return self.write_through(conn, parts);
         }
-        conn.out.push_parts(parts, &mut self.pool.borrow_mut());
+        conn.out.push_parts(parts, &mut self.senders.pool.borrow_mut());
         self.queued(conn);
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Core {
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        let mut conns = self.conns.borrow_mut();
+        let mut conns = self.conns.table.borrow_mut();
         let Some(conn) = conns.get_mut(id).filter(|conn| conn.state.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
@@ -106,7 +106,7 @@ impl Core {
         }
         conn.sent_in_tick += sent;
         conn.deadlines.sent += sent;
-        conn.last_active = self.now_ms();
+        conn.last_active = self.timers.now_ms();
     }
 
     #[cold]
@@ -123,7 +123,7 @@ impl Core {
         payload: Bytes,
         suffix: &[u8],
     ) -> Result<(), SendError> {
-        let mut conns = self.conns.borrow_mut();
+        let mut conns = self.conns.table.borrow_mut();
         let conn = conns.get_mut(id).ok_or(SendError::Closed)?;
         if !conn.state.takes_sends() || conn.out.len() >= conn.options.queue_limit {
             return Err(refuse(conn));
@@ -132,7 +132,7 @@ impl Core {
             return self.send_datagram(conn, [head, &payload, suffix]);
         }
         {
-            let pool = &mut *self.pool.borrow_mut();
+            let pool = &mut *self.senders.pool.borrow_mut();
             conn.out.push_slice(head, pool);
             conn.out.push_bytes(payload, pool);
             conn.out.push_slice(suffix, pool);
@@ -168,7 +168,7 @@ impl Core {
 
     /// The queue of a datagram socket has fallen.
     pub(crate) fn socket_flushed(&self, id: ConnId) {
-        self.with_conn(id, |conn| {
+        self.conns.with(id, |conn| {
             if conn.state.is_closed() {
                 return;
             }
@@ -187,17 +187,10 @@ impl Core {
             self.flush_segments(conn);
         }
         if conn.flush == Flush::Idle {
-            self.mark_dirty(conn);
+            self.senders.mark_dirty(conn);
         }
         if conn.out.len() >= conn.options.high_water {
             self.note_high_water(conn);
-        }
-    }
-
-    fn mark_dirty(&self, conn: &mut Conn) {
-        if conn.flush == Flush::Idle && !conn.state.is_connecting() && !conn.out.is_empty() {
-            conn.flush = Flush::Listed;
-            self.dirty.borrow_mut().push(conn.id);
         }
     }
 
@@ -233,7 +226,7 @@ impl Core {
         if !conn.state.is_active() {
             return Err(SendError::Closed);
         }
-        let pool = &mut *self.pool.borrow_mut();
+        let pool = &mut *self.senders.pool.borrow_mut();
         for part in parts {
             let skip = sent.min(part.len());
             sent -= skip;
@@ -241,7 +234,7 @@ impl Core {
                 conn.out.push_slice(&part[skip..], pool);
             }
         }
-        self.mark_dirty(conn);
+        self.senders.mark_dirty(conn);
         if conn.out.len() >= conn.options.high_water {
             self.note_high_water(conn);
         }
@@ -249,7 +242,7 @@ impl Core {
     }
 
     fn flush_segments(&self, conn: &mut Conn) {
-        let (driver, pool) = (&mut *self.driver.borrow_mut(), &mut *self.pool.borrow_mut());
+        let (driver, pool) = (&mut *self.driver.borrow_mut(), &mut *self.senders.pool.borrow_mut());
         while conn.out.len() >= SEGMENT_BYTES && conn.flush != Flush::Blocked {
             if !self.flush_once(conn, driver, pool, SEGMENT_BYTES) {
                 return;
@@ -259,7 +252,7 @@ impl Core {
     }
 
     fn flush_now(&self, conn: &mut Conn) {
-        self.flush_conn(conn, &mut self.driver.borrow_mut(), &mut self.pool.borrow_mut());
+        self.flush_conn(conn, &mut self.driver.borrow_mut(), &mut self.senders.pool.borrow_mut());
     }
 
     /// One send of what is queued (and more only while the queue has more slices than one call takes).
@@ -312,12 +305,11 @@ impl Core {
         let queued = self.queued_on(conn);
         let is_low = queued <= conn.options.low_water;
         if conn.backlog == Backlog::Over && is_low {
-            conn.backlog = Backlog::Drained;
-            self.drained.borrow_mut().push(conn.id);
+            self.senders.note_drained(conn);
             self.resume_conn(conn, PauseSet::BACKLOG, driver);
         }
         if !conn.waiters.is_empty() && is_low {
-            conn.waiters.take_into(&mut self.woken.borrow_mut());
+            conn.waiters.take_into(&mut self.senders.woken.borrow_mut());
         }
         if queued > 0 {
             return;
@@ -331,14 +323,14 @@ impl Core {
 
     /// The end of the tick: one send for each connection that has something to send.
     pub(crate) fn flush_dirty(&self) {
-        if self.dirty.borrow().is_empty() {
+        if self.senders.dirty.borrow().is_empty() {
             return;
         }
-        let mut dirty = std::mem::take(&mut *self.dirty.borrow_mut());
+        let mut dirty = std::mem::take(&mut *self.senders.dirty.borrow_mut());
         {
-            let mut conns = self.conns.borrow_mut();
+            let mut conns = self.conns.table.borrow_mut();
             let mut driver = self.driver.borrow_mut();
-            let mut pool = self.pool.borrow_mut();
+            let mut pool = self.senders.pool.borrow_mut();
             dirty.retain(|&id| {
                 // What an abort or a panic leaves in the queue is dropped with it.
                 let listed = |conn: &&mut Conn| conn.flush == Flush::Listed && !conn.state.is_closed();
@@ -353,12 +345,12 @@ impl Core {
             });
         }
         // Nothing was added meanwhile: no user code runs in a flush. Keep the memory.
-        *self.dirty.borrow_mut() = dirty;
+        *self.senders.dirty.borrow_mut() = dirty;
     }
 
     /// Sends what one connection has queued now: its turn is over, and others have theirs before the end of the tick.
     pub(super) fn flush_one(&self, id: ConnId) {
-        let mut conns = self.conns.borrow_mut();
+        let mut conns = self.conns.table.borrow_mut();
         let Some(conn) = conns.get_mut(id).filter(|conn| !conn.state.is_closed()) else { return };
         if conn.flush == Flush::Listed {
             self.flush_now(conn);
@@ -367,13 +359,13 @@ impl Core {
 
     /// A socket takes bytes again.
     pub(crate) fn socket_writable(&self, socket: Token) {
-        let id = self.with_conn_of(socket, |conn| conn.id);
+        let id = self.conns.with_socket(socket, |conn| conn.id);
         id.into_iter().for_each(|id| self.writable(id));
     }
 
     /// A transport takes bytes again.
     pub(crate) fn writable(&self, id: ConnId) {
-        let mut conns = self.conns.borrow_mut();
+        let mut conns = self.conns.table.borrow_mut();
         let Some(conn) = conns.get_mut(id).filter(|conn| !conn.state.is_closed()) else { return };
         if conn.flush == Flush::Blocked {
             conn.flush = Flush::Idle;
@@ -388,7 +380,7 @@ impl Core {
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        let mut conns = self.conns.borrow_mut();
+        let mut conns = self.conns.table.borrow_mut();
         let Some(conn) = conns.get_mut(id).filter(|conn| conn.state.takes_sends()) else {
             return Poll::Ready(Err(SendError::Closed));
         };
@@ -407,7 +399,7 @@ impl Core {
         waiter: &mut Waiter,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        let mut conns = self.conns.borrow_mut();
+        let mut conns = self.conns.table.borrow_mut();
         let Some(conn) = conns.get_mut(id) else { return Poll::Ready(Err(SendError::Closed)) };
         if self.queued_on(conn) == 0 {
             return Poll::Ready(Ok(()));

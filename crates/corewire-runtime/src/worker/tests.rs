@@ -32,12 +32,14 @@ fn current() -> Rc<Core> {
 
 /// Sockets, connections, timers, tasks, and entries in the lists of a tick.
 fn kept(core: &Core) -> [usize; 5] {
-    let lists = core.dirty.borrow().len() + core.closed.borrow().len() + core.drained.borrow().len();
+    let lists = core.senders.dirty.borrow().len()
+        + core.conns.closed.borrow().len()
+        + core.senders.drained.borrow().len();
     [
         core.driver.borrow().sockets(),
-        core.conns.borrow().len(),
-        core.timers.borrow().len(),
-        core.tasks.borrow().len(),
+        core.conns.table.borrow().len(),
+        core.timers.len(),
+        core.tasks.live.borrow().len(),
         lists,
     ]
 }
@@ -59,7 +61,7 @@ fn sleeps_and_timeouts_that_are_dropped_leave_no_timer() {
             // Another waker replaces the timer.
             polled_once(sleep.as_mut());
         }
-        assert_eq!(core.timers.borrow().len(), before[2] + 10_000);
+        assert_eq!(core.timers.len(), before[2] + 10_000);
         drop(sleeps);
         for _ in 0..1000 {
             polled_once(timeout(Duration::from_secs(1), std::future::pending::<()>()));
@@ -78,7 +80,7 @@ fn tasks_that_have_ended_leave_no_entry() {
         let tasks: Vec<_> = (0..1000).map(|_| spawn_local(std::future::pending::<()>())).collect();
         let done: Vec<_> = (0..1000).map(|_| spawn_local(yield_now())).collect();
         yield_now().await;
-        assert_eq!(core.tasks.borrow().len(), before[3] + 2000);
+        assert_eq!(core.tasks.live.borrow().len(), before[3] + 2000);
         tasks.into_iter().for_each(crate::JoinHandle::abort);
         for task in done {
             assert_eq!(task.await, Ok(()));
@@ -213,7 +215,7 @@ fn futures_that_are_dropped_while_they_wait_leave_no_waker() {
         }
         // The quota of this tick is used: nobody waits for room before the next.
         yield_now().await;
-        let waiting = || core.with_conn(connection.id, |conn| conn.waiters.len()).expect("a connection");
+        let waiting = || core.conns.with(connection.id, |conn| conn.waiters.len()).expect("a connection");
         for _ in 0..1000 {
             polled_once(connection.send_ready());
             polled_once(connection.flushed());
@@ -226,6 +228,49 @@ fn futures_that_are_dropped_while_they_wait_leave_no_waker() {
         assert_eq!(waiting(), 1, "one that waits has one place, however often it is polled");
         connection.abort(CloseReason::Local);
         assert!(one.await.is_err(), "it is told of the end");
+    })
+    .expect("a worker");
+}
+
+#[test]
+fn futures_that_wait_on_a_shared_socket_leave_no_waker_either() {
+    use corewire_driver::udp::UdpOptions;
+    use corewire_proto::kcp::{Config, Mode};
+
+    use crate::transport::{kcp, udp};
+
+    block_on(async {
+        let core = current();
+        // Nobody answers there.
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = silent.local_addr().expect("an address");
+        let options =
+            Rc::new(ConnectionOptions { high_water: 1000, low_water: 10, ..ConnectionOptions::default() });
+        let kcp_options = kcp::KcpOptions {
+            conversation: Config::turbo().mode(Mode::Stream),
+            keys: None,
+            answer_timeout: Duration::from_secs(60),
+        };
+        let udp_options = UdpOptions::default();
+        let kcp = kcp::connect(address, &udp_options, &kcp_options, options.clone(), Box::new(Nothing));
+        let udp = udp::connect(address, &udp_options, options, Box::new(Nothing));
+        for connection in [kcp.expect("a conversation"), udp.expect("a connection")] {
+            let waiting = || core.conns.with(connection.id, |conn| conn.waiters.len());
+            while connection.queued() < 1000 {
+                connection.send(&[2; 40_000]).expect("an open connection");
+            }
+            for _ in 0..100 {
+                polled_once(connection.flushed());
+            }
+            assert_eq!(waiting(), Some(0));
+            let mut one = Box::pin(connection.flushed());
+            polled_once(one.as_mut());
+            polled_once(one.as_mut());
+            assert_eq!(waiting(), Some(1));
+            connection.abort(CloseReason::Local);
+            drop(one.await);
+            assert_eq!(waiting(), None);
+        }
     })
     .expect("a worker");
 }
@@ -254,7 +299,7 @@ fn a_waker_that_panics_harms_nobody() {
         while core.counters.panics.get() < 2 {
             yield_now().await;
         }
-        assert_eq!(core.conns.borrow().len(), 0);
+        assert_eq!(core.conns.table.borrow().len(), 0);
     })
     .expect("a worker");
 }

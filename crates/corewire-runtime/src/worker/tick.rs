@@ -11,7 +11,6 @@ use crate::conn::CloseReason;
 use crate::mailbox::Mailbox;
 use crate::stats::Counters;
 use crate::task_quota::with_task_quota;
-use crate::timer_wheel::TimerWheel;
 
 impl Parking for Mailbox<Command> {
     fn has_mail(&self) -> bool {
@@ -53,13 +52,13 @@ impl Core {
             self.stop.set(true);
             return;
         }
-        self.read_clock();
+        self.timers.read_clock();
         Counters::add(&self.counters.ticks, 1);
         self.take_events();
         self.open_accepted();
         self.drain_mailbox(commands);
         self.wake_woken();
-        if self.aborted.get() > 0 {
+        if self.tasks.aborted.get() > 0 {
             self.reap_aborted();
         }
         self.run_ready(main);
@@ -76,7 +75,7 @@ impl Core {
         self.call_drained();
         self.reap_closed();
         self.wake_woken();
-        if self.aborted.get() > 0 {
+        if self.tasks.aborted.get() > 0 {
             self.reap_aborted();
         }
         self.watch_memory();
@@ -85,30 +84,24 @@ impl Core {
 
     /// Answers to those who sent little do not wait for those who sent much.
     fn others_wait_to_send(&self) -> bool {
-        let turns = self.turns.borrow();
+        let turns = self.turns.waiting.borrow();
         let Some(first) = turns.front() else { return false };
-        turns.len() > 1 || self.dirty.borrow().iter().any(|id| id != first)
+        turns.len() > 1 || self.senders.dirty.borrow().iter().any(|id| id != first)
     }
 
     /// How long the driver may wait: not at all when there is work left.
     fn waiting_time(&self, wait_max: Option<Duration>) -> Option<Duration> {
-        let work_left = !self.ready.borrow().is_empty()
-            || !self.turns.borrow().is_empty()
-            || !self.dirty.borrow().is_empty()
-            || !self.before_flush.borrow().is_empty()
-            || !self.closed.borrow().is_empty()
+        let work_left = self.tasks.has_work()
+            || self.turns.has_work()
+            || self.senders.has_work()
+            || !self.conns.closed.borrow().is_empty()
             || self.listeners.has_accepted()
-            || !self.drained.borrow().is_empty()
             || self.udp.has_work()
             || self.driver.borrow().has_pending();
         if work_left {
             return Some(Duration::ZERO);
         }
-        let timer = self.timers.borrow().next_expiry().map(|at| {
-            let passed = corewire_driver::clock::now().duration_since(self.epoch);
-            Duration::from_millis(at).saturating_sub(passed)
-        });
-        match (timer, wait_max) {
+        match (self.timers.until_next(), wait_max) {
             (Some(timer), Some(most)) => Some(timer.min(most)),
             (timer, most) => timer.or(most),
         }
@@ -150,7 +143,7 @@ impl Core {
         self.shared.mailbox.drain_into(commands);
         for command in commands.drain(..) {
             match command {
-                Command::Run(runnable) => self.ready.borrow_mut().push_back(runnable),
+                Command::Run(runnable) => self.tasks.ready.borrow_mut().push_back(runnable),
                 Command::Job(job) => self.guard(job),
                 Command::Stop => self.stop.set(true),
             }
@@ -159,14 +152,14 @@ impl Core {
 
     /// Wakes those whose wait is over. Wakers may be of other executors: what they do is no concern of this worker.
     pub(crate) fn wake_woken(&self) {
-        if self.woken.borrow().is_empty() {
+        if self.senders.woken.borrow().is_empty() {
             return;
         }
-        let mut woken = self.woken.take();
+        let mut woken = self.senders.woken.take();
         for waker in woken.drain(..) {
             self.guard(|| waker.wake());
         }
-        let mut later = self.woken.borrow_mut();
+        let mut later = self.senders.woken.borrow_mut();
         woken.append(&mut later);
         *later = woken;
     }
@@ -174,11 +167,11 @@ impl Core {
     /// Runs the tasks that are ready now, while the budget lasts; those that become ready meanwhile have their turn in
     /// the next tick, after what they wait for was sent.
     fn run_ready(&self, main: &mut dyn FnMut() -> bool) {
-        let count = self.ready.borrow().len();
+        let count = self.tasks.ready.borrow().len();
         let mut meter = Meter::new();
-        self.begin_task_round();
+        self.tasks.begin_round();
         for _ in 0..count {
-            let Some(runnable) = ({ self.ready.borrow_mut().pop_front() }) else { break };
+            let Some(runnable) = ({ self.tasks.ready.borrow_mut().pop_front() }) else { break };
             self.guard(|| {
                 with_task_quota(|| runnable.run());
             });
@@ -188,17 +181,12 @@ impl Core {
         }
         main();
         // What is deferred is served behind the tasks: it must wake again those that have just run.
-        self.begin_task_round();
-    }
-
-    fn begin_task_round(&self) {
-        self.task_round.set(self.task_round.get() + 1);
+        self.tasks.begin_round();
     }
 
     fn fire_timers(self: &Rc<Self>) {
-        let now = self.now_ms();
         let mut meter = Meter::new();
-        while let Some(action) = { self.timers.borrow_mut().expire(now) } {
+        while let Some(action) = { self.timers.expire() } {
             match action {
                 TimerAction::Wake(waker) => self.guard(|| waker.wake()),
                 TimerAction::Deadlines(id) => self.check_deadlines(id),
@@ -206,7 +194,7 @@ impl Core {
                 TimerAction::Protocol(id) => self.call_timer(id),
                 TimerAction::Linger(socket) => self.end_linger(socket),
                 TimerAction::Udp(socket) => self.udp_timer(socket),
-                TimerAction::WatchMemory => self.memory_timer_fired(),
+                TimerAction::WatchMemory => self.memory.timer_fired(),
                 TimerAction::ResumeAccept(listener) => self.driver.borrow_mut().resume_accept(listener),
             }
             if meter.is_used(0) {
@@ -216,14 +204,14 @@ impl Core {
     }
 
     fn call_before_flush(&self) {
-        if self.before_flush.borrow().is_empty() {
+        if self.senders.before_flush.borrow().is_empty() {
             return;
         }
-        let mut calls = self.before_flush.take();
+        let mut calls = self.senders.before_flush.take();
         for call in calls.drain(..) {
             self.guard(call);
         }
-        let mut later = self.before_flush.borrow_mut();
+        let mut later = self.senders.before_flush.borrow_mut();
         // What was added meanwhile has its turn in the next tick. Keep the memory.
         calls.append(&mut later);
         *later = calls;
@@ -239,19 +227,20 @@ impl Core {
         while rounds < Self::SHUTDOWN_ROUNDS {
             // Open until no task is left: one that another thread has woken comes here by mail to be dropped.
             self.drain_mailbox(&mut commands);
-            let ids = self.conns.borrow().ids();
+            let ids = self.conns.table.borrow().ids();
             ids.into_iter().for_each(|id| self.abort(id, CloseReason::Shutdown));
             self.reap_closed();
             self.close_all_udp();
             self.wake_woken();
             // A woken task is dropped here instead of run.
-            let tasks: Vec<_> = self.tasks.borrow().iter().map(|(_, entry)| entry.waker.clone()).collect();
+            let tasks: Vec<_> =
+                self.tasks.live.borrow().iter().map(|(_, entry)| entry.waker.clone()).collect();
             tasks.into_iter().for_each(|task| self.guard(|| task.wake()));
-            let woken = std::mem::take(&mut *self.ready.borrow_mut());
+            let woken = std::mem::take(&mut *self.tasks.ready.borrow_mut());
             let none_woken = woken.is_empty();
             drop(woken);
-            let no_conns = self.conns.borrow().len() == 0;
-            if no_conns && self.tasks.borrow().is_empty() {
+            let no_conns = self.conns.table.borrow().len() == 0;
+            if no_conns && self.tasks.live.borrow().is_empty() {
                 break;
             }
             if no_conns && none_woken && corewire_driver::clock::now() < until {
@@ -264,8 +253,7 @@ impl Core {
         self.shared.mailbox.close(&mut commands);
         self.guard(|| drop(commands));
         self.finish_lingers();
-        // Dropped after the exchange: a timer's waker may drop a task, and that one's timers.
-        let timers = self.timers.replace(TimerWheel::new(0));
+        let timers = self.timers.take();
         self.guard(|| drop(timers));
         self.counters.publish(&self.shared.counters);
     }

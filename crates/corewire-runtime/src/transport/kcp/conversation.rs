@@ -64,7 +64,7 @@ impl Conversation {
         core.udp.request_flush(self.socket);
         let mut sessions = self.endpoint.sessions.borrow_mut();
         let kcp = sessions.session(self.session);
-        kcp.map(|kcp| kcp.close(core.now_ms())).is_none()
+        kcp.map(|kcp| kcp.close(core.timers.now_ms())).is_none()
     }
 
     pub(crate) fn release(&self, core: &Core) {

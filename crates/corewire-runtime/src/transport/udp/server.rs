@@ -87,7 +87,7 @@ impl Server {
     #[inline]
     fn peer(&mut self, port: &UdpPort, from: SocketAddr, datagrams: usize) -> Option<ConnId> {
         match self.last {
-            Some((address, id)) if address == from && port.core.is_active(id) => Some(id),
+            Some((address, id)) if address == from && port.core.conns.is_active(id) => Some(id),
             _ => self.look_up(port, from, datagrams),
         }
     }

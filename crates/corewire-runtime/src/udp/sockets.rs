@@ -23,8 +23,8 @@ const FLUSH_BYTES: usize = 128 * 1024;
 
 /// The datagram side of a worker. Everything is behind a cell of its own, and no cell is held while user code runs.
 #[derive(Default)]
-pub(crate) struct UdpPart {
-    sockets: RefCell<Vec<Option<Box<Sock>>>>,
+pub(crate) struct UdpSockets {
+    sockets: RefCell<Vec<Option<Box<SocketState>>>>,
     live: Cell<usize>,
     /// Sockets with something to send, to tell or to end.
     dirty: RefCell<Vec<Token>>,
@@ -36,9 +36,9 @@ pub(crate) struct UdpPart {
     batch: RefCell<Option<RecvBatch>>,
 }
 
-pub(crate) struct Sock {
+pub(crate) struct SocketState {
     token: Token,
-    kind: Use,
+    mode: Mode,
     pub(super) out: SendBatch,
     dirty: bool,
     wants_flush: bool,
@@ -54,21 +54,21 @@ pub(crate) struct Sock {
 }
 
 /// Who uses a socket.
-pub(super) enum Use {
+pub(super) enum Mode {
     /// A protocol; absent while it is being called.
     Push(Option<Box<dyn UdpProtocol>>),
     /// Tasks that wait to receive, and to send.
     Pull { readers: Waiters, writers: Waiters },
 }
 
-impl UdpPart {
-    pub(super) fn with<R>(&self, token: Token, look: impl FnOnce(&mut Sock) -> R) -> Option<R> {
+impl UdpSockets {
+    pub(super) fn with<R>(&self, token: Token, look: impl FnOnce(&mut SocketState) -> R) -> Option<R> {
         let mut sockets = self.sockets.borrow_mut();
         let sock = sockets.get_mut(token.index())?.as_deref_mut().filter(|sock| sock.token == token)?;
         Some(look(sock))
     }
 
-    fn list(&self, sock: &mut Sock) {
+    fn list(&self, sock: &mut SocketState) {
         if !std::mem::replace(&mut sock.dirty, true) {
             self.dirty.borrow_mut().push(sock.token);
         }
@@ -103,9 +103,9 @@ impl UdpPart {
         to_send: bool,
         look: impl FnOnce(&mut Waiters) -> R,
     ) -> Option<R> {
-        self.with(token, |sock| match &mut sock.kind {
-            Use::Pull { readers, writers } => Some(look(if to_send { writers } else { readers })),
-            Use::Push(_) => None,
+        self.with(token, |sock| match &mut sock.mode {
+            Mode::Pull { readers, writers } => Some(look(if to_send { writers } else { readers })),
+            Mode::Push(_) => None,
         })?
     }
 
@@ -115,11 +115,11 @@ impl UdpPart {
 }
 
 impl Core {
-    pub(super) fn add_udp(&self, socket: Socket, options: &UdpOptions, kind: Use) -> io::Result<Token> {
+    pub(super) fn add_udp(&self, socket: Socket, options: &UdpOptions, mode: Mode) -> io::Result<Token> {
         let token = self.driver.borrow_mut().add_datagram(socket)?;
-        let sock = Sock {
+        let sock = SocketState {
             token,
-            kind,
+            mode,
             out: SendBatch::new(options.segment),
             dirty: false,
             wants_flush: false,
@@ -143,15 +143,15 @@ impl Core {
 
     /// Calls the protocol of a socket; a panic closes it. Gives whether there was one to call.
     fn call_udp(self: &Rc<Self>, token: Token, call: impl FnOnce(&mut dyn UdpProtocol, &UdpPort)) -> bool {
-        let taken = self.udp.with(token, |sock| match &mut sock.kind {
-            Use::Push(protocol) => protocol.take(),
-            Use::Pull { .. } => None,
+        let taken = self.udp.with(token, |sock| match &mut sock.mode {
+            Mode::Push(protocol) => protocol.take(),
+            Mode::Pull { .. } => None,
         });
         let Some(Some(mut protocol)) = taken else { return false };
         let port = UdpPort { core: self.clone(), token };
         let outcome = guarded(|| call(&mut *protocol, &port));
         self.udp.with(token, |sock| {
-            sock.kind = Use::Push(Some(protocol));
+            sock.mode = Mode::Push(Some(protocol));
             if outcome.is_err() {
                 sock.closing = true;
                 self.udp.list(sock);
@@ -164,13 +164,13 @@ impl Core {
     }
 
     pub(crate) fn udp_readable(self: &Rc<Self>, token: Token) {
-        let is_push = self.udp.with(token, |sock| match &mut sock.kind {
-            Use::Pull { readers, .. } => {
-                readers.take_into(&mut self.woken.borrow_mut());
+        let is_push = self.udp.with(token, |sock| match &mut sock.mode {
+            Mode::Pull { readers, .. } => {
+                readers.take_into(&mut self.senders.woken.borrow_mut());
                 false
             }
             // One that has used its quota is told again in the next tick.
-            Use::Push(_) => !sock.reads_again,
+            Mode::Push(_) => !sock.reads_again,
         });
         if is_push == Some(true) {
             let mut batch = self.udp.batch.take().unwrap_or_default();
@@ -225,7 +225,7 @@ impl Core {
         });
         self.udp.with(token, |sock| {
             if sock.out.uses_lent() {
-                self.flush_sock(sock);
+                self.flush_socket(sock);
             }
             sock.out.unlend();
         });
@@ -240,8 +240,8 @@ impl Core {
             if !sock.out.is_empty() {
                 self.udp.list(sock);
             }
-            if let Use::Pull { writers, .. } = &mut sock.kind {
-                writers.take_into(&mut self.woken.borrow_mut());
+            if let Mode::Pull { writers, .. } = &mut sock.mode {
+                writers.take_into(&mut self.senders.woken.borrow_mut());
             }
         });
     }
@@ -255,9 +255,9 @@ impl Core {
     pub(super) fn set_udp_timer(&self, token: Token, delay: Option<Duration>) {
         self.udp.with(token, |sock| {
             if let Some(key) = sock.timer.take() {
-                self.cancel_timer(key);
+                self.timers.cancel(key);
             }
-            sock.timer = delay.map(|delay| self.add_timer(delay, TimerAction::Udp(token)));
+            sock.timer = delay.map(|delay| self.timers.add(delay, TimerAction::Udp(token)));
         });
     }
 
@@ -274,7 +274,7 @@ impl Core {
             let pushed = push(&mut sock.out)?;
             self.udp.list(sock);
             if sock.out.queued() >= FLUSH_BYTES && !sock.blocked {
-                self.flush_sock(sock);
+                self.flush_socket(sock);
             }
             Ok(pushed)
         });
@@ -282,7 +282,7 @@ impl Core {
     }
 
     /// Sends what is queued; what the kernel refuses is kept to be told when no protocol is being called.
-    fn flush_sock(&self, sock: &mut Sock) {
+    fn flush_socket(&self, sock: &mut SocketState) {
         while !sock.out.is_empty() && !sock.blocked {
             let flushed = self.driver.borrow().socket(sock.token).map(|socket| sock.out.flush(socket));
             let Some(flushed) = flushed else { return };
@@ -327,7 +327,7 @@ impl Core {
                 self.call_udp(token, |protocol, port| protocol.on_flush(port));
             }
             let told = self.udp.with(token, |sock| {
-                self.flush_sock(sock);
+                self.flush_socket(sock);
                 let drained = sock.was_blocked && sock.out.is_empty();
                 sock.was_blocked &= !drained;
                 (sock.error.take(), drained, sock.closing, std::mem::take(&mut sock.followers))
@@ -341,7 +341,7 @@ impl Core {
                 self.call_udp(token, |protocol, port| protocol.on_drained(port));
             }
             if closing {
-                self.end_sock(token);
+                self.end_socket(token);
             }
         }
         self.udp.spare.replace(dirty);
@@ -354,7 +354,7 @@ impl Core {
         });
     }
 
-    fn end_sock(self: &Rc<Self>, token: Token) {
+    fn end_socket(self: &Rc<Self>, token: Token) {
         self.call_udp(token, |protocol, port| protocol.on_closed(port));
         let taken = {
             let mut sockets = self.udp.sockets.borrow_mut();
@@ -364,16 +364,16 @@ impl Core {
         self.udp.live.set(self.udp.live.get() - 1);
         drop(self.driver.borrow_mut().close(token));
         if let Some(key) = sock.timer.take() {
-            self.cancel_timer(key);
+            self.timers.cancel(key);
         }
         let lost = sock.out.clear();
         if lost > 0 {
             Counters::add(&self.counters.datagrams_refused, lost as u64);
         }
-        match sock.kind {
-            Use::Push(protocol) => self.guard(|| drop(protocol)),
-            Use::Pull { mut readers, mut writers } => {
-                let woken = &mut *self.woken.borrow_mut();
+        match sock.mode {
+            Mode::Push(protocol) => self.guard(|| drop(protocol)),
+            Mode::Pull { mut readers, mut writers } => {
+                let woken = &mut *self.senders.woken.borrow_mut();
                 readers.take_into(woken);
                 writers.take_into(woken);
             }
@@ -383,7 +383,7 @@ impl Core {
     /// The worker ends, and all datagram sockets with it.
     pub(crate) fn close_all_udp(self: &Rc<Self>) {
         let tokens: Vec<_> = self.udp.sockets.borrow().iter().flatten().map(|sock| sock.token).collect();
-        tokens.into_iter().for_each(|token| self.end_sock(token));
+        tokens.into_iter().for_each(|token| self.end_socket(token));
         self.reap_closed();
     }
 }

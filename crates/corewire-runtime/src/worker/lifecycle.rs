@@ -56,10 +56,10 @@ impl Core {
         protocol: Box<dyn Protocol>,
         connecting: bool,
     ) -> ConnId {
-        self.conns.borrow_mut().insert(|id| {
-            let mut conn = Conn::new(id, transport, protocol, options, connecting, self.now_ms());
+        self.conns.table.borrow_mut().insert(|id| {
+            let mut conn = Conn::new(id, transport, protocol, options, connecting, self.timers.now_ms());
             if let Some(first) = conn.deadlines.first(&conn.options) {
-                conn.deadline_timer = Some(self.add_timer(first, TimerAction::Deadlines(id)));
+                conn.deadline_timer = Some(self.timers.add(first, TimerAction::Deadlines(id)));
             }
             conn
         })
@@ -68,7 +68,7 @@ impl Core {
     /// Calls the protocol of a connection; a panic ends that connection.
     #[inline]
     pub(super) fn call(self: &Rc<Self>, id: ConnId, call: impl FnOnce(&mut dyn Protocol, &Connection)) {
-        if let Some(Some(protocol)) = self.with_conn(id, |conn| conn.protocol.take()) {
+        if let Some(Some(protocol)) = self.conns.with(id, |conn| conn.protocol.take()) {
             self.call_taken(id, protocol, call);
         }
     }
@@ -83,7 +83,7 @@ impl Core {
     ) {
         let connection = Connection { core: self.clone(), id };
         let outcome = guarded(|| call(&mut *protocol, &connection));
-        let mut conns = self.conns.borrow_mut();
+        let mut conns = self.conns.table.borrow_mut();
         let Some(conn) = conns.get_mut(id) else { return };
         conn.protocol = Some(protocol);
         if let Err(message) = outcome {
@@ -106,11 +106,11 @@ impl Core {
 
     /// A connect has succeeded.
     pub(crate) fn connected(self: &Rc<Self>, socket: Token) {
-        let established = self.with_conn_of(socket, |conn| {
+        let established = self.conns.with_socket(socket, |conn| {
             let State::Connecting { finish_write } = conn.state else { return None };
             let write = if finish_write { WriteState::Finishing } else { WriteState::Open };
             conn.state = State::Open { write, read: ReadState::Open };
-            conn.last_active = self.now_ms();
+            conn.last_active = self.timers.now_ms();
             Some(conn.id)
         });
         if let Some(Some(id)) = established {
@@ -123,27 +123,27 @@ impl Core {
 
     /// A socket is lost.
     pub(crate) fn failed(&self, socket: Token, error: io::Error) {
-        if self.with_conn_of(socket, |conn| self.close_now(conn, CloseReason::Io(error))).is_none() {
+        if self.conns.with_socket(socket, |conn| self.close_now(conn, CloseReason::Io(error))).is_none() {
             self.end_linger(socket);
         }
     }
 
     /// A transport has ended by itself. If the peer `took_all`, a close that waited for that is complete.
     pub(crate) fn ended(&self, id: ConnId, reason: CloseReason, took_all: bool) {
-        self.with_conn(id, |conn| match took_all && conn.is_draining() {
+        self.conns.with(id, |conn| match took_all && conn.is_draining() {
             true => self.finish_draining(conn),
             false => self.close_now(conn, reason),
         });
     }
 
     pub(crate) fn call_drained(self: &Rc<Self>) {
-        if self.drained.borrow().is_empty() {
+        if self.senders.drained.borrow().is_empty() {
             return;
         }
         // Those that drain again meanwhile wait for the next tick, after the others.
-        let mut drained = std::mem::take(&mut *self.drained.borrow_mut());
+        let mut drained = std::mem::take(&mut *self.senders.drained.borrow_mut());
         for id in drained.drain(..) {
-            let is_due = self.with_conn(id, |conn| {
+            let is_due = self.conns.with(id, |conn| {
                 let is_due = conn.backlog == Backlog::Drained;
                 if is_due {
                     conn.backlog = Backlog::Below;
@@ -154,14 +154,14 @@ impl Core {
                 self.call(id, |protocol, connection| protocol.on_drained(connection));
             }
         }
-        let mut list = self.drained.borrow_mut();
+        let mut list = self.senders.drained.borrow_mut();
         if list.is_empty() {
             *list = drained;
         }
     }
 
     pub(crate) fn call_timer(self: &Rc<Self>, id: ConnId) {
-        let active = self.with_conn(id, |conn| {
+        let active = self.conns.with(id, |conn| {
             conn.protocol_timer = None;
             conn.state.is_active()
         });
@@ -171,7 +171,7 @@ impl Core {
     }
 
     pub(crate) fn call_shutdown(self: &Rc<Self>, id: ConnId) {
-        if self.with_conn(id, |conn| conn.state.is_active()) == Some(true) {
+        if self.conns.with(id, |conn| conn.state.is_active()) == Some(true) {
             self.call(id, |protocol, connection| protocol.on_shutdown(connection));
         }
     }
@@ -179,29 +179,29 @@ impl Core {
     /// A future that waited for room is gone.
     pub(crate) fn remove_waiter(&self, of: WaitsFor, key: WaiterKey) -> Option<std::task::Waker> {
         match of {
-            WaitsFor::Connection(id) => self.with_conn(id, |conn| conn.waiters.remove(key)).flatten(),
+            WaitsFor::Connection(id) => self.conns.with(id, |conn| conn.waiters.remove(key)).flatten(),
             WaitsFor::Datagrams(socket) => self.udp.remove_waiter(socket, false, key),
             WaitsFor::DatagramRoom(socket) => self.udp.remove_waiter(socket, true, key),
         }
     }
 
     pub(crate) fn set_protocol_timer(&self, id: ConnId, delay: Option<Duration>) {
-        self.with_conn(id, |conn| {
+        self.conns.with(id, |conn| {
             if let Some(key) = conn.protocol_timer.take() {
-                self.cancel_timer(key);
+                self.timers.cancel(key);
             }
-            conn.protocol_timer = delay.map(|delay| self.add_timer(delay, TimerAction::Protocol(id)));
+            conn.protocol_timer = delay.map(|delay| self.timers.add(delay, TimerAction::Protocol(id)));
         });
     }
 
     pub(crate) fn check_deadlines(&self, id: ConnId) {
-        self.with_conn(id, |conn| {
+        self.conns.with(id, |conn| {
             conn.deadline_timer = None;
             if conn.state.is_closed() {
                 return;
             }
             let observed = Observed {
-                now: self.now_ms(),
+                now: self.timers.now_ms(),
                 last_active: conn.last_active,
                 queued: self.queued_on(conn),
                 is_paused: !conn.pauses.is_empty(),
@@ -210,7 +210,7 @@ impl Core {
             };
             match conn.deadlines.check(&conn.options, observed) {
                 Ok(next) => {
-                    let timer = |next| self.add_timer(next, TimerAction::Deadlines(id));
+                    let timer = |next| self.timers.add(next, TimerAction::Deadlines(id));
                     conn.deadline_timer = next.map(timer);
                 }
                 Err(reason) => self.close_now(conn, reason),
@@ -219,7 +219,7 @@ impl Core {
     }
 
     pub(crate) fn shutdown_write(&self, id: ConnId) {
-        self.with_conn(id, |conn| match &mut conn.state {
+        self.conns.with(id, |conn| match &mut conn.state {
             State::Connecting { finish_write } => *finish_write = true,
             State::Open { write: write @ WriteState::Open, .. } => {
                 *write = WriteState::Finishing;
@@ -232,7 +232,7 @@ impl Core {
     }
 
     pub(crate) fn begin_close(&self, id: ConnId, reason: CloseReason) {
-        self.with_conn(id, |conn| match conn.state {
+        self.conns.with(id, |conn| match conn.state {
             State::Connecting { .. } => self.close_now(conn, reason),
             State::Open { read, .. } if self.queued_on(conn) == 0 && conn.transport.finish(self) => {
                 self.enter_closed(conn, reason, read == ReadState::Open);
@@ -240,8 +240,8 @@ impl Core {
             State::Open { read, .. } => {
                 let read_ended = read != ReadState::Open;
                 self.stop_receiving(conn);
-                let timer = self.add_timer(conn.options.close_timeout, TimerAction::CloseTimeout(id));
-                conn.last_active = self.now_ms();
+                let timer = self.timers.add(conn.options.close_timeout, TimerAction::CloseTimeout(id));
+                conn.last_active = self.timers.now_ms();
                 conn.state = State::Draining { reason, timer, read_ended };
                 self.follow_socket(conn);
             }
@@ -251,12 +251,12 @@ impl Core {
 
     /// The peer of a draining connection has had its time; it gets more as long as it takes bytes.
     pub(crate) fn close_timed_out(&self, id: ConnId) {
-        self.with_conn(id, |conn| {
+        self.conns.with(id, |conn| {
             let State::Draining { timer, .. } = &mut conn.state else { return };
             let timeout = conn.options.close_timeout;
-            let idle = Duration::from_millis(self.now_ms() - conn.last_active);
+            let idle = Duration::from_millis(self.timers.now_ms() - conn.last_active);
             if idle < timeout {
-                *timer = self.add_timer(timeout - idle, TimerAction::CloseTimeout(id));
+                *timer = self.timers.add(timeout - idle, TimerAction::CloseTimeout(id));
                 return;
             }
             let reason = CloseReason::CloseTimeout { unsent: self.queued_on(conn), timeout };
@@ -265,7 +265,7 @@ impl Core {
     }
 
     pub(crate) fn abort(&self, id: ConnId, reason: CloseReason) {
-        self.with_conn(id, |conn| self.close_now(conn, reason));
+        self.conns.with(id, |conn| self.close_now(conn, reason));
     }
 
     /// Ends a connection without waiting for its queue. The first reason given stands, unless it was that of a close
@@ -290,27 +290,27 @@ impl Core {
 
     fn enter_closed(&self, conn: &mut Conn, reason: CloseReason, lingers: bool) {
         if let State::Draining { timer, .. } = conn.state {
-            self.cancel_timer(timer);
+            self.timers.cancel(timer);
         }
         conn.state = State::Closed { reason, lingers };
-        self.quota.stop_for(conn.id);
-        self.closed.borrow_mut().push(conn.id);
+        self.turns.quota.stop_for(conn.id);
+        self.conns.closed.borrow_mut().push(conn.id);
     }
 
     /// Takes the connections that are closed out of their table. No handler is running now, so each can be told.
     pub(crate) fn reap_closed(self: &Rc<Self>) {
-        while let Some(id) = { self.closed.borrow_mut().pop() } {
-            let Some(mut conn) = self.conns.borrow_mut().remove(id) else { continue };
+        while let Some(id) = { self.conns.closed.borrow_mut().pop() } {
+            let Some(mut conn) = self.conns.table.borrow_mut().remove(id) else { continue };
             let unsent = self.queued_on(&conn);
             let State::Closed { reason, lingers } = conn.state else { continue };
             conn.transport.release(self, id, lingers);
             for key in [conn.deadline_timer, conn.protocol_timer].into_iter().flatten() {
-                self.cancel_timer(key);
+                self.timers.cancel(key);
             }
             Counters::add(&self.counters.closed, 1);
-            self.ending.set(Some((id, unsent)));
-            conn.out.clear(&mut self.pool.borrow_mut());
-            conn.waiters.take_into(&mut self.woken.borrow_mut());
+            self.conns.ending.set(Some((id, unsent)));
+            conn.out.clear(&mut self.senders.pool.borrow_mut());
+            conn.waiters.take_into(&mut self.senders.woken.borrow_mut());
             if let Some(mut protocol) = conn.protocol.take() {
                 let connection = Connection { core: self.clone(), id };
                 self.guard(|| {
@@ -319,11 +319,6 @@ impl Core {
                 });
             }
         }
-    }
-
-    /// Bytes that the connection did not send, while its end is told.
-    pub(crate) fn unsent_at_end(&self, id: ConnId) -> usize {
-        self.ending.get().filter(|(ending, _)| *ending == id).map_or(0, |(_, unsent)| unsent)
     }
 
     /// Tells the peer that nothing more follows.
