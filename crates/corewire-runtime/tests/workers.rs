@@ -461,3 +461,37 @@ fn a_shutdown_does_not_wait_for_a_worker_beyond_its_deadline() {
     // Reached while the worker is held.
     drop(release);
 }
+
+#[test]
+fn work_that_another_thread_sends_leaves_the_tasks_of_the_worker_their_turn() {
+    let runtime = one_worker();
+    let (turns, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let counted = turns.clone();
+    drop(runtime.handle().spawn_on(0, move || async move {
+        loop {
+            counted.fetch_add(1, Ordering::Relaxed);
+            yield_now().await;
+        }
+    }));
+    let worker = runtime.handle().worker(0).unwrap();
+    // All come in one piece: the worker is busy until the last was sent.
+    let (begin, begun) = mpsc::channel::<()>();
+    worker.run(move || assert!(begun.recv().is_err())).unwrap();
+    for _ in 0..400 {
+        let (turns, seen) = (turns.clone(), seen.clone());
+        let job = move || {
+            let end = Instant::now() + Duration::from_micros(200);
+            while Instant::now() < end {}
+            seen.lock().unwrap().push(turns.load(Ordering::Relaxed));
+        };
+        worker.run(job).unwrap();
+    }
+    drop(begin);
+    while seen.lock().unwrap().len() < 400 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let seen = seen.lock().unwrap();
+    assert!(seen.is_sorted(), "in the order in which it came");
+    let rounds = seen.chunk_by(|one, next| one == next).count();
+    assert!(rounds >= 10, "{rounds} turns in 80 ms of work");
+}

@@ -56,7 +56,8 @@ impl Core {
         Counters::add(&self.counters.ticks, 1);
         self.take_events();
         self.open_accepted();
-        self.drain_mailbox(commands);
+        let mut meter = Meter::new();
+        self.drain_mailbox(commands, || meter.is_used(0));
         self.wake_woken();
         if self.tasks.aborted.get() > 0 {
             self.reap_aborted();
@@ -139,13 +140,18 @@ impl Core {
         }
     }
 
-    fn drain_mailbox(self: &Rc<Self>, commands: &mut Vec<Command>) {
-        self.shared.mailbox.drain_into(commands);
-        for command in commands.drain(..) {
+    /// Does what others have sent, in the order in which it came, until the budget is used.
+    fn drain_mailbox(self: &Rc<Self>, incoming: &mut Vec<Command>, mut is_used: impl FnMut() -> bool) {
+        self.shared.mailbox.drain_into(incoming);
+        self.tasks.commands.borrow_mut().extend(incoming.drain(..));
+        while let Some(command) = { self.tasks.commands.borrow_mut().pop_front() } {
             match command {
                 Command::Run(runnable) => self.tasks.ready.borrow_mut().push_back(runnable),
                 Command::Job(job) => self.guard(job),
                 Command::Stop => self.stop.set(true),
+            }
+            if is_used() {
+                return;
             }
         }
     }
@@ -226,7 +232,7 @@ impl Core {
         let mut rounds = 0;
         while rounds < Self::SHUTDOWN_ROUNDS {
             // Open until no task is left: one that another thread has woken comes here by mail to be dropped.
-            self.drain_mailbox(&mut commands);
+            self.drain_mailbox(&mut commands, || false);
             let ids = self.conns.table.borrow().ids();
             ids.into_iter().for_each(|id| self.abort(id, CloseReason::Shutdown));
             self.reap_closed();
