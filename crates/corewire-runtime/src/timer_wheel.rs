@@ -1,6 +1,7 @@
 //! Timers of a worker: a hierarchical wheel of 1 ms, without a clock of its own.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
@@ -46,7 +47,7 @@ pub struct TimerWheel<T> {
     timers: Vec<Timer<T>>,
     free: u32,
     len: usize,
-    next_id: u64,
+    next_id: NonZeroU64,
     /// At or before the earliest deadline in the due list; `u64::MAX` while that is empty.
     due_floor_ms: u64,
 }
@@ -56,7 +57,7 @@ pub struct TimerWheel<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey {
     index: u32,
-    id: u64,
+    id: NonZeroU64,
 }
 
 /// Doubly linked through the timers, so that any of them can leave at once.
@@ -70,7 +71,7 @@ const EMPTY: List = List { head: NIL, tail: NIL };
 
 struct Timer<T> {
     deadline_ms: u64,
-    id: u64,
+    id: NonZeroU64,
     /// The list it is in.
     list: u16,
     prev: u32,
@@ -93,7 +94,7 @@ impl<T> TimerWheel<T> {
             timers: Vec::new(),
             free: NIL,
             len: 0,
-            next_id: 0,
+            next_id: NonZeroU64::MIN,
             due_floor_ms: u64::MAX,
         }
     }
@@ -105,7 +106,7 @@ impl<T> TimerWheel<T> {
     /// When [`TIMERS_MAX`](Self::TIMERS_MAX) timers are alive, which take more than 128 GiB.
     pub fn insert(&mut self, deadline_ms: u64, value: T) -> TimerKey {
         let id = self.next_id;
-        self.next_id += 1;
+        self.next_id = id.saturating_add(1);
         let timer = Timer { deadline_ms, id, list: 0, prev: NIL, next: NIL, value: Some(value) };
         let index = if self.free == NIL {
             assert!(self.timers.len() < Self::TIMERS_MAX, "a timer wheel holds {} timers", Self::TIMERS_MAX);

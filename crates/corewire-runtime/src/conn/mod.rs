@@ -19,7 +19,7 @@ pub(crate) use self::input::Input;
 pub use self::options::ConnectionOptions;
 pub use self::reason::CloseReason;
 pub(crate) use self::send_queue::{BufferPool, SEGMENT_BYTES, SLICES_MAX};
-pub(crate) use self::state::{Backlog, Flush, PauseSet, ReadState, State, WriteState};
+pub(crate) use self::state::{Backlog, Draining, Flush, PauseSet, ReadState, State, WriteState};
 pub(crate) use self::table::{Conn, ConnId};
 pub use self::waiters::Waiter;
 pub(crate) use self::waiters::{WaiterKey, Waiters, WaitsFor};

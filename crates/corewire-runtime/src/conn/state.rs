@@ -15,18 +15,21 @@ pub(crate) enum State {
         read: ReadState,
     },
     /// It was told to close and has still to send what is queued. Nothing is received.
-    Draining {
-        reason: CloseReason,
-        /// Ends the wait for a peer that takes nothing.
-        timer: TimerKey,
-        read_ended: bool,
-    },
+    Draining(Box<Draining>),
     /// It is over, and is reaped in this tick.
     Closed {
-        reason: CloseReason,
+        reason: Box<CloseReason>,
         /// All was sent and the peer has not finished: closing the socket now could lose what it has not read.
         lingers: bool,
     },
+}
+
+/// What a connection has that drains. Of all others it would be most of the state.
+pub(crate) struct Draining {
+    pub(crate) reason: CloseReason,
+    /// Ends the wait for a peer that takes nothing.
+    pub(crate) timer: TimerKey,
+    pub(crate) read_ended: bool,
 }
 
 /// The receiving half of an open connection.
@@ -69,12 +72,12 @@ impl State {
     }
 
     /// The peer has finished sending: nothing is lost if the socket is closed.
-    pub(crate) const fn note_read_ended(&mut self) {
+    pub(crate) fn note_read_ended(&mut self) {
         match self {
             Self::Connecting { .. } => {}
             Self::Open { read: read @ ReadState::Open, .. } => *read = ReadState::Ending,
             Self::Open { .. } => {}
-            Self::Draining { read_ended, .. } => *read_ended = true,
+            Self::Draining(draining) => draining.read_ended = true,
             Self::Closed { lingers, .. } => *lingers = false,
         }
     }

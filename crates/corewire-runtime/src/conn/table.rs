@@ -38,12 +38,13 @@ pub(crate) struct Conn {
     pub(crate) input: Option<Box<Input>>,
     pub(crate) out: SendQueue,
     /// Up to this many bytes the queue may grow without a flush, a pause or a refusal: the least of its marks.
-    pub(crate) append_max: usize,
+    pub(crate) append_max: u32,
     pub(crate) flush: Flush,
     pub(crate) backlog: Backlog,
     /// Bytes handed over in the tick of this number.
-    pub(crate) sent_in_tick: usize,
-    pub(crate) sent_tick: u64,
+    pub(crate) sent_in_tick: u32,
+    /// Its low bits: one of long ago that has the same makes a sender wait for one tick.
+    pub(crate) sent_tick: u32,
     /// When a byte last moved, in the worker's milliseconds.
     pub(crate) last_active: u64,
     pub(crate) deadlines: Deadlines,
@@ -68,7 +69,8 @@ impl Conn {
             id,
             transport,
             protocol: Some(protocol),
-            append_max: SEGMENT_BYTES.min(options.high_water.saturating_sub(1)).min(options.queue_limit),
+            append_max: SEGMENT_BYTES.min(options.high_water.saturating_sub(1)).min(options.queue_limit)
+                as u32,
             options,
             state: if connecting {
                 State::Connecting { finish_write: false }
@@ -99,7 +101,7 @@ impl Conn {
     }
 
     pub(crate) const fn is_draining(&self) -> bool {
-        matches!(self.state, State::Draining { .. })
+        matches!(self.state, State::Draining(_))
     }
 
     #[inline]

@@ -82,10 +82,10 @@ impl Transport {
     }
 
     /// Bytes that a task may send in one tick before others have their turn.
-    pub(crate) const fn sent_in_tick_max(&self) -> usize {
+    pub(crate) const fn sent_in_tick_max(&self) -> u32 {
         match self {
             // Enough for the kernel to be busy with, little enough for the peer to find it in cache.
-            Self::Socket(_) | Self::Kcp(_) => 2 * crate::conn::SEGMENT_BYTES,
+            Self::Socket(_) | Self::Kcp(_) => 2 * crate::conn::SEGMENT_BYTES as u32,
             // A system call takes many datagrams.
             Self::UdpPeer(_) => 1 << 20,
         }

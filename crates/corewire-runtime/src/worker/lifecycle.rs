@@ -8,8 +8,8 @@ use corewire_driver::{Driver, Socket, Token};
 
 use super::{Core, TimerAction};
 use crate::conn::{
-    Backlog, CloseReason, Conn, ConnId, Connection, ConnectionOptions, Observed, ReadState, State, WaiterKey,
-    WaitsFor, WriteState,
+    Backlog, CloseReason, Conn, ConnId, Connection, ConnectionOptions, Draining, Observed, ReadState, State,
+    WaiterKey, WaitsFor, WriteState,
 };
 use crate::panic::guarded;
 use crate::protocol::Protocol;
@@ -242,21 +242,21 @@ impl Core {
                 self.stop_receiving(conn);
                 let timer = self.timers.add(conn.options.close_timeout, TimerAction::CloseTimeout(id));
                 conn.last_active = self.timers.now_ms();
-                conn.state = State::Draining { reason, timer, read_ended };
+                conn.state = State::Draining(Box::new(Draining { reason, timer, read_ended }));
                 self.follow_socket(conn);
             }
-            State::Draining { .. } | State::Closed { .. } => {}
+            State::Draining(_) | State::Closed { .. } => {}
         });
     }
 
     /// The peer of a draining connection has had its time; it gets more as long as it takes bytes.
     pub(crate) fn close_timed_out(&self, id: ConnId) {
         self.conns.with(id, |conn| {
-            let State::Draining { timer, .. } = &mut conn.state else { return };
+            let State::Draining(draining) = &mut conn.state else { return };
             let timeout = conn.options.close_timeout;
             let idle = Duration::from_millis(self.timers.now_ms() - conn.last_active);
             if idle < timeout {
-                *timer = self.timers.add(timeout - idle, TimerAction::CloseTimeout(id));
+                draining.timer = self.timers.add(timeout - idle, TimerAction::CloseTimeout(id));
                 return;
             }
             let reason = CloseReason::CloseTimeout { unsent: self.queued_on(conn), timeout };
@@ -282,17 +282,18 @@ impl Core {
         if !conn.transport.finish(self) {
             return;
         }
-        if let State::Draining { reason, read_ended, .. } = &mut conn.state {
-            let (reason, lingers) = (std::mem::replace(reason, CloseReason::Local), !*read_ended);
+        if let State::Draining(draining) = &mut conn.state {
+            let reason = std::mem::replace(&mut draining.reason, CloseReason::Local);
+            let lingers = !draining.read_ended;
             self.enter_closed(conn, reason, lingers);
         }
     }
 
     fn enter_closed(&self, conn: &mut Conn, reason: CloseReason, lingers: bool) {
-        if let State::Draining { timer, .. } = conn.state {
-            self.timers.cancel(timer);
+        if let State::Draining(draining) = &conn.state {
+            self.timers.cancel(draining.timer);
         }
-        conn.state = State::Closed { reason, lingers };
+        conn.state = State::Closed { reason: Box::new(reason), lingers };
         self.turns.quota.stop_for(conn.id);
         self.conns.closed.borrow_mut().push(conn.id);
     }

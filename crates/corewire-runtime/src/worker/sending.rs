@@ -75,7 +75,8 @@ impl Core {
 
     #[inline]
     fn is_quota_used(&self, conn: &Conn) -> bool {
-        conn.sent_in_tick >= conn.transport.sent_in_tick_max() && conn.sent_tick == self.counters.ticks.get()
+        conn.sent_in_tick >= conn.transport.sent_in_tick_max()
+            && conn.sent_tick == self.counters.ticks.get() as u32
     }
 
     /// The queue is below its high-water mark. An empty one has room whatever the mark is: nothing would wake the sender.
@@ -100,11 +101,11 @@ impl Core {
         if sent == 0 {
             return;
         }
-        let tick = self.counters.ticks.get();
+        let tick = self.counters.ticks.get() as u32;
         if conn.sent_tick != tick {
             (conn.sent_tick, conn.sent_in_tick) = (tick, 0);
         }
-        conn.sent_in_tick += sent;
+        conn.sent_in_tick = conn.sent_in_tick.saturating_add(u32::try_from(sent).unwrap_or(u32::MAX));
         conn.deadlines.sent += sent;
         conn.last_active = self.timers.now_ms();
     }
@@ -316,7 +317,7 @@ impl Core {
         }
         match conn.state {
             State::Open { .. } => self.finish_write(conn, driver),
-            State::Draining { .. } => self.finish_draining(conn),
+            State::Draining(_) => self.finish_draining(conn),
             State::Connecting { .. } | State::Closed { .. } => {}
         }
     }
@@ -426,7 +427,7 @@ fn append_to_dirty(conn: &mut Conn, parts: [&[u8]; 3]) -> bool {
         return false;
     }
     let total = parts[0].len() + parts[1].len() + parts[2].len();
-    conn.out.try_append(parts, total, conn.append_max)
+    conn.out.try_append(parts, total, conn.append_max as usize)
 }
 
 #[cold]

@@ -130,6 +130,12 @@ fn connections_that_have_ended_leave_nothing() {
     .expect("a worker");
 }
 
+#[test]
+fn a_connection_that_does_nothing_is_small() {
+    let size = size_of::<crate::conn::Conn>();
+    assert!(size <= 296, "{size} bytes for each");
+}
+
 /// Sends again each time what it sent is gone.
 struct Greedy(Rc<Cell<usize>>);
 

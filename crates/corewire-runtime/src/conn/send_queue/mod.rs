@@ -16,7 +16,8 @@ pub(crate) use self::pool::{BufferPool, SEGMENT_BYTES};
 /// only while it is less than a segment, and that at most twice.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    segments: VecDeque<Segment>,
+    /// Made with the first of them: most connections never queue that much.
+    segments: Option<Box<Segments>>,
     tail: Vec<u8>,
     /// Bytes at the front of the tail that were sent while no segment stood before it.
     tail_sent: usize,
@@ -30,6 +31,9 @@ pub(crate) struct SendQueue {
     #[cfg(test)]
     moved: usize,
 }
+
+#[derive(Debug, Default)]
+struct Segments(VecDeque<Segment>);
 
 #[derive(Debug)]
 enum Segment {
@@ -158,13 +162,13 @@ impl SendQueue {
         self.len += len;
         self.held += len;
         pool.note_shared(len);
-        self.segments.push_back(Segment::Shared { unsent: bytes, len });
+        self.segments.get_or_insert_default().0.push_back(Segment::Shared { unsent: bytes, len });
     }
 
     fn close_tail(&mut self) {
         if self.tail.len() > self.tail_sent {
             let (buffer, sent) = (std::mem::take(&mut self.tail), std::mem::take(&mut self.tail_sent));
-            self.segments.push_back(Segment::Copied { buffer, sent });
+            self.segments.get_or_insert_default().0.push_back(Segment::Copied { buffer, sent });
         }
     }
 
@@ -174,7 +178,8 @@ impl SendQueue {
     pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX], most: usize) -> (usize, usize) {
         let (mut count, mut total) = (0, 0);
         let tail = &self.tail[self.tail_sent..];
-        let parts = self.segments.iter().map(Segment::unsent).chain((!tail.is_empty()).then_some(tail));
+        let whole = self.segments.iter().flat_map(|segments| segments.0.iter()).map(Segment::unsent);
+        let parts = whole.chain((!tail.is_empty()).then_some(tail));
         for part in parts.take(SLICES_MAX) {
             let part = &part[..part.len().min(most - total)];
             slices[count] = IoSlice::new(part);
@@ -192,14 +197,16 @@ impl SendQueue {
     pub(crate) fn advance(&mut self, mut sent: usize, pool: &mut BufferPool) {
         self.len -= sent;
         while sent > 0 {
-            let Some(front) = self.segments.front_mut() else { break };
+            let Some(front) = self.segments.as_mut().and_then(|segments| segments.0.front_mut()) else {
+                break;
+            };
             let step = sent.min(front.unsent().len());
             sent -= step;
             if step < front.unsent().len() {
                 front.advance(step);
                 return;
             }
-            let front = self.segments.pop_front();
+            let front = self.pop_front();
             self.release(front, pool);
         }
         self.tail_sent += sent;
@@ -209,20 +216,22 @@ impl SendQueue {
             self.tail_sent = 0;
             let tail = std::mem::take(&mut self.tail);
             self.put(tail, pool);
-            if self.segments.capacity() > SLICES_MAX {
-                self.segments = VecDeque::new();
-            }
+            self.segments.take_if(|segments| segments.0.capacity() > SLICES_MAX);
         }
     }
 
     /// Drops what is queued: its connection has ended. What is not given back here is counted as held for ever.
     pub(crate) fn clear(&mut self, pool: &mut BufferPool) {
-        while let Some(segment) = self.segments.pop_front() {
+        while let Some(segment) = self.pop_front() {
             self.release(Some(segment), pool);
         }
         let tail = std::mem::take(&mut self.tail);
         self.put(tail, pool);
         (self.len, self.tail_sent) = (0, 0);
+    }
+
+    fn pop_front(&mut self) -> Option<Segment> {
+        self.segments.as_mut()?.0.pop_front()
     }
 
     fn release(&mut self, segment: Option<Segment>, pool: &mut BufferPool) {
