@@ -89,12 +89,23 @@ impl Server {
         server
     }
 
-    /// Another peer, which has said hello.
+    /// Another peer, which has said hello and is served.
     async fn accept(&self, peer_options: Rc<ConnectionOptions>) -> Pair {
+        let before = self.opened.borrow().len();
+        let (peer, peer_record) = self.connect(peer_options);
+        while self.opened.borrow().len() == before {
+            some_ticks(1).await;
+        }
+        let (connection, record) = self.opened.borrow()[before].clone();
+        record.wait_received(5).await;
+        Pair { connection, record, peer, peer_record, port: self.port.clone() }
+    }
+
+    /// A peer that says hello.
+    fn connect(&self, peer_options: Rc<ConnectionOptions>) -> (Connection, Record) {
         let peer_record = Record::default();
         let mut protocol = Recorder::new(&peer_record);
         protocol.stays_open = true;
-        let before = self.opened.borrow().len();
         let udp_options = UdpOptions::default();
         let peer = match (self.carrier, self.address) {
             (Carrier::Kcp, Some(address)) => {
@@ -112,12 +123,7 @@ impl Server {
             }
         };
         peer.send(b"hello").unwrap();
-        while self.opened.borrow().len() == before {
-            some_ticks(1).await;
-        }
-        let (connection, record) = self.opened.borrow()[before].clone();
-        record.wait_received(5).await;
-        Pair { connection, record, peer, peer_record, port: self.port.clone() }
+        (peer, peer_record)
     }
 }
 
@@ -319,6 +325,30 @@ fn near_the_memory_limit_the_largest_is_paused_and_over_it_closed() {
         });
         let test = test.unwrap();
         futures_lite::future::block_on(test).unwrap();
+    }
+}
+
+#[test]
+fn near_the_memory_limit_new_peers_of_a_datagram_socket_are_refused() {
+    const LIMIT: usize = 8 << 20;
+    for carrier in [Carrier::Udp, Carrier::Kcp] {
+        let runtime = Runtime::builder().workers(1).memory_limit(LIMIT).build().unwrap();
+        let handle = runtime.handle().clone();
+        let test = runtime.handle().spawn(move || async move {
+            let server = Server::new(carrier, options(|_| {}), Rc::new(|| Box::new(|_, _| {})));
+            let known = server.accept(options(|_| {})).await;
+            let held = known.connection.charge(MemoryKind::Payload, LIMIT - LIMIT / 16);
+            some_ticks(2).await;
+            let refused = server.connect(options(|_| {}));
+            while handle.stats().refused == 0 {
+                some_ticks(1).await;
+            }
+            assert_eq!(server.opened.borrow().len(), 1, "{carrier:?}");
+            drop((held, refused));
+            some_ticks(30).await;
+            server.accept(options(|_| {})).await;
+        });
+        futures_lite::future::block_on(test.unwrap()).unwrap();
     }
 }
 

@@ -204,7 +204,7 @@ impl Core {
         refused
     }
 
-    fn note_refused(&self, count: usize, reason: &'static str) {
+    pub(super) fn note_refused(&self, count: usize, reason: &'static str) {
         Counters::add(&self.counters.refused, count as u64);
         if let Some(refused) = self.listeners.refusals.note(count as u64) {
             tracing::warn!(refused, reason, "new connections are closed as they come");

@@ -1,6 +1,7 @@
 //! One worker: a thread, its loop, its driver and its connections.
 
 mod accepting;
+mod datagrams;
 mod lifecycle;
 mod lingering;
 mod memory;

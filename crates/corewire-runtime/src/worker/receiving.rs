@@ -87,39 +87,8 @@ impl Core {
         self.reap_aborted_if_many();
     }
 
-    /// Datagrams of one size arrived, the last perhaps shorter, one behind the other. They are dropped and counted while
-    /// the connection is paused: nothing else holds their sender back.
     #[inline]
-    pub(crate) fn received_run(self: &Rc<Self>, id: ConnId, run: &Bytes, segment_size: usize) {
-        let protocol = self.conns.with(id, |conn| {
-            if !conn.state.is_active() {
-                return None;
-            }
-            self.note_received(conn, run.len());
-            if conn.pauses.is_empty() { conn.protocol.take() } else { None }
-        });
-        let Some(Some(protocol)) = protocol else {
-            let count = run.len().div_ceil(segment_size.max(1));
-            return Counters::add(&self.counters.datagrams_dropped, count as u64);
-        };
-        self.turns.quota.begin_whole(id);
-        self.call_taken(id, protocol, |protocol, connection| {
-            protocol.on_datagrams(connection, run, segment_size);
-        });
-        self.turns.quota.end();
-    }
-
-    /// Something arrived that holds no bytes: the peer lives.
-    pub(crate) fn touch(&self, id: ConnId) {
-        self.conns.with(id, |conn| {
-            if conn.state.is_active() {
-                self.note_received(conn, 0);
-            }
-        });
-    }
-
-    #[inline]
-    fn note_received(&self, conn: &mut Conn, bytes: usize) {
+    pub(super) fn note_received(&self, conn: &mut Conn, bytes: usize) {
         conn.last_active = self.timers.now_ms();
         conn.deadlines.received += bytes;
     }

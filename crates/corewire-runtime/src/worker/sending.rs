@@ -14,7 +14,6 @@ use crate::conn::{
 use crate::error::SendError;
 use crate::stats::Counters;
 use crate::transport::Transport;
-use crate::transport::udp::send_error;
 
 /// A message of at least this size is handed over straight from the caller's memory if nothing stands in its
 /// way: copying it to a queue would cost a tenth of the whole exchange.
@@ -97,7 +96,7 @@ impl Core {
 
     /// Keeps account of what a connection sends in a tick.
     #[inline]
-    fn note_sent(&self, conn: &mut Conn, sent: usize) {
+    pub(super) fn note_sent(&self, conn: &mut Conn, sent: usize) {
         if sent == 0 {
             return;
         }
@@ -140,45 +139,6 @@ impl Core {
         }
         self.queued(conn);
         Ok(())
-    }
-
-    /// Adds a datagram to the queue of the socket, which leaves at the end of the tick.
-    fn send_datagram(&self, conn: &mut Conn, parts: [&[u8]; 3]) -> Result<(), SendError> {
-        let Transport::UdpPeer(peer) = &conn.transport else { return Err(SendError::Closed) };
-        let limit = conn.options.queue_limit;
-        let queued = self.udp_send(peer.socket(), |out| {
-            peer.push(out, parts, limit)?;
-            Ok(out.queued())
-        });
-        let queued = queued.map_err(send_error)?;
-        self.note_sent(conn, parts.iter().map(|part| part.len()).sum());
-        if queued >= conn.options.high_water {
-            conn.backlog = Backlog::Over;
-            self.follow_socket(conn);
-        }
-        Ok(())
-    }
-
-    /// Has a connection be told when the queue of the socket that it shares has fallen.
-    pub(super) fn follow_socket(&self, conn: &mut Conn) {
-        if conn.transport.is_datagram() && conn.flush == Flush::Idle {
-            conn.flush = Flush::Blocked;
-            self.udp.follow(conn.transport.socket(), conn.id);
-        }
-    }
-
-    /// The queue of a datagram socket has fallen.
-    pub(crate) fn socket_flushed(&self, id: ConnId) {
-        self.conns.with(id, |conn| {
-            if conn.state.is_closed() {
-                return;
-            }
-            conn.flush = Flush::Idle;
-            self.flushed(conn, &mut self.driver.borrow_mut());
-            if !conn.waiters.is_empty() || conn.backlog == Backlog::Over || conn.is_draining() {
-                self.follow_socket(conn);
-            }
-        });
     }
 
     /// The queue has grown: whole segments leave now, the rest at the end of the tick.
@@ -302,7 +262,7 @@ impl Core {
     }
 
     /// After a flush: lets waiting senders and a paused receive go on, and ends what waited for an empty queue.
-    fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
+    pub(super) fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
         let queued = self.queued_on(conn);
         let is_low = queued <= conn.options.low_water;
         if conn.backlog == Backlog::Over && is_low {

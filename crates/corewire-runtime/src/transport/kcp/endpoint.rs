@@ -163,6 +163,7 @@ impl Endpoint {
 
     fn opened(self: &Rc<Self>, port: &UdpPort, session: SessionId, accept: Option<&Accept>) {
         let Some(peer) = self.sessions.borrow().address(session) else { return };
+        let accept = accept.filter(|_| !port.core.refuses_datagram_peer());
         let served = accept.and_then(|accept| Some((accept.options.clone(), (accept.make)()?)));
         match served {
             Some((options, protocol)) => drop(self.open(port, session, peer, options, protocol)),

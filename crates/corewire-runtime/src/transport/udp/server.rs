@@ -107,6 +107,9 @@ impl Server {
 
     /// Opens a connection for a new peer.
     fn admit(&self, port: &UdpPort, from: SocketAddr, datagrams: usize) -> Option<ConnId> {
+        if port.core.refuses_datagram_peer() {
+            return None;
+        }
         if self.peers.by_address.borrow().len() >= self.peers_max && !self.evict(port) {
             return self.refuse(from);
         }
