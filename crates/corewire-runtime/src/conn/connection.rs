@@ -153,7 +153,7 @@ impl Connection {
         poll_fn(|context| self.poll_flushed(&mut waiter, context)).await
     }
 
-    /// Bytes queued to send; within [`Protocol::on_closed`] those that were not sent.
+    /// Bytes queued to send (of a datagram socket, those of all its peers); within [`Protocol::on_closed`] those that were not sent.
     pub fn queued(&self) -> usize {
         self.core
             .conns
@@ -192,12 +192,13 @@ impl Connection {
     }
 
     /// Tells the peer, once what is queued has been sent, that nothing more follows; receiving goes on. While the
-    /// connection is being established this waits for it.
+    /// connection is being established this waits for it. The peer of a datagram socket is not told: there is no way to.
     pub fn shutdown_write(&self) {
         self.core.shutdown_write(self.id);
     }
 
-    /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back by its full window.
+    /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back by its full window. Datagrams
+    /// that come meanwhile are dropped, and counted in [`WorkerStats::datagrams_dropped`](crate::WorkerStats).
     pub fn pause_receive(&self) {
         self.core.pause(self.id, PauseSet::USER);
     }
@@ -220,7 +221,7 @@ impl Connection {
 
     /// Hands back what [`Protocol::on_received`] was given and did not decode. The connection keeps it and calls with it
     /// again, before anything newer: after others have had their turns, and not while it is paused. If it was empty, the
-    /// call is too.
+    /// call is too. What is left of a datagram is dropped and counted: the next one stands for itself.
     pub fn defer(&self, rest: Bytes) {
         self.core.defer(self.id, rest);
     }
