@@ -1,6 +1,17 @@
-//! The body of the KCP fuzz target; ordinary tests run it with random input.
+//! Bodies of the KCP fuzz targets; ordinary tests run them over the committed corpora and random input.
 
-use corewire_proto::kcp::{Command, Config, HEADER_LEN, Header, Kcp};
+mod envelope;
+mod sessions;
+
+use corewire_proto::kcp::{Command, Config, CongestionControl, HEADER_LEN, Header, Kcp};
+
+pub use self::envelope::kcp_envelope;
+pub use self::sessions::kcp_sessions;
+use crate::fuzz::Target;
+
+/// Every KCP target by the name of its corpus.
+pub const TARGETS: [(&str, Target); 3] =
+    [("kcp", kcp), ("kcp_sessions", kcp_sessions), ("kcp_envelope", kcp_envelope)];
 
 /// What no input may make a conversation hold, in bytes, with the settings used here.
 const MEMORY_MAX: usize = 2 * 1024 * 1024;
@@ -14,6 +25,10 @@ pub fn kcp(input: &[u8]) {
     let Some((&[mode, start], mut rest)) = input.split_first_chunk::<2>() else { return };
     let config =
         if mode & 1 == 0 { Config::default() } else { Config::turbo() }.ack_delay_ms(u32::from(mode >> 4));
+    let config = match mode & 2 {
+        0 => config,
+        _ => config.windows_max(256).congestion(CongestionControl::Bbr),
+    };
     let send_from = if start & 1 == 0 { 0 } else { u32::MAX - u32::from(start) };
     let mut kcp = Kcp::starting_at(1, config, send_from, send_from).expect("the settings are valid");
     let mut now = u64::from(u32::MAX) - 50;
@@ -46,6 +61,7 @@ fn well_formed(bytes: &[u8], numbers_from: u32) -> Vec<u8> {
             Command::WindowAsk,
             Command::WindowTell,
             Command::Fin,
+            Command::Cookie,
         ];
         let data = vec![at(7); usize::from(at(6) % 4) * 300];
         let header = Header {
