@@ -12,6 +12,7 @@ use corewire::{
 };
 use hdrhistogram::Histogram;
 
+use super::protocol::Protocol;
 use crate::args::Driver;
 use crate::failure::Failure;
 use crate::serve::driver_kind;
@@ -51,6 +52,7 @@ pub(super) struct Endpoints {
     server_runtime: Runtime,
     client_runtime: Runtime,
     tally: Arc<Mutex<Tally>>,
+    protocol: Protocol,
 }
 
 /// What the server does with what arrives.
@@ -65,7 +67,7 @@ pub(super) enum Work {
 }
 
 impl Endpoints {
-    pub(super) fn new(scheme: &str, ip: &str, work: Work, driver: Driver) -> Result<Self, Failure> {
+    pub(super) fn new(protocol: Protocol, ip: &str, work: Work, driver: Driver) -> Result<Self, Failure> {
         let library = |error: &dyn std::fmt::Display| Failure::Library(error.to_string());
         let runtime = |name: &str, cpu: usize| {
             let cpus = corewire::runtime::driver::available_cpus();
@@ -77,7 +79,10 @@ impl Endpoints {
         };
         let (server_runtime, client_runtime) = (runtime("server", 0)?, runtime("client", 1)?);
         let tally = Arc::new(Mutex::new(Tally::new()));
-        let server = NetServer::bind(format!("{scheme}://{ip}:0")).session_table(false);
+        let mut server = NetServer::bind(format!("{}://{ip}:0", protocol.scheme())).session_table(false);
+        if let Some(config) = protocol.config() {
+            server = server.kcp_config(config);
+        }
         let shared = tally.clone();
         let handle = server_runtime.handle();
         let server = match work {
@@ -89,7 +94,7 @@ impl Endpoints {
             Work::Echo => server.codec(LengthFieldCodec::default).handler(|| SendsBack).start_on(handle),
         };
         let server = server.map_err(|error| library(&error))?;
-        Ok(Self { server, server_runtime, client_runtime, tally })
+        Ok(Self { server, server_runtime, client_runtime, tally, protocol })
     }
 
     pub(super) fn address(&self) -> Result<SocketAddr, Failure> {
@@ -138,7 +143,10 @@ impl Endpoints {
     }
 
     fn connect_one(&self, uri: &NetUri, worker: &WorkerHandle, work: Work) -> Result<NetClient, Failure> {
-        let client = uri.client().connect_timeout(CONNECT_TIMEOUT).no_reconnect().worker(worker.clone());
+        let mut client = uri.client().connect_timeout(CONNECT_TIMEOUT).no_reconnect().worker(worker.clone());
+        if let Some(config) = self.protocol.config() {
+            client = client.kcp_config(config);
+        }
         let made = match work {
             Work::Count => client.codec(|| RawCodec).connect_blocking(),
             Work::Check => client.codec(LengthFieldCodec::default).connect_blocking(),

@@ -6,6 +6,7 @@
 
 mod measure;
 mod path;
+mod protocol;
 mod row;
 #[cfg(target_os = "linux")]
 mod tun;
@@ -17,6 +18,7 @@ use corewire_link::link::LinkConfig;
 
 use self::measure::{Endpoints, Work};
 use self::path::{Builder, Kind, Path};
+use self::protocol::Protocol;
 use self::row::Row;
 use crate::args::{BenchArgs, Driver};
 use crate::bench::write_rows;
@@ -149,12 +151,15 @@ fn enter() -> Result<Command, String> {
 }
 
 fn over_paths(plan: &Plan, kind: Kind) -> Result<Vec<Row>, Failure> {
-    let schemes: &[&str] = if kind == Kind::Tun { &["kcp", "tcp"] } else { &["kcp"] };
+    let protocols: &[Protocol] = match kind {
+        Kind::Tun => &[Protocol::Kcp, Protocol::KcpBbr, Protocol::Tcp],
+        Kind::Proxy => &[Protocol::Kcp, Protocol::KcpBbr],
+    };
     let mut rows = Vec::new();
     for &round_trip_ms in plan.round_trips_ms {
         for &loss in plan.losses {
-            for scheme in schemes {
-                rows.push(over_path(plan, kind, scheme, loss, round_trip_ms)?);
+            for &protocol in protocols {
+                rows.push(over_path(plan, kind, protocol, loss, round_trip_ms)?);
             }
         }
     }
@@ -163,17 +168,23 @@ fn over_paths(plan: &Plan, kind: Kind) -> Result<Vec<Row>, Failure> {
 
 /// Goodput, and then the latency of messages at a fixed pace. Connections are made before the path begins to
 /// lose, but with its delay: BBR takes the shortest round trip that it has seen for the true one.
-fn over_path(plan: &Plan, kind: Kind, scheme: &str, loss: f64, round_trip_ms: u64) -> Result<Row, Failure> {
+fn over_path(
+    plan: &Plan,
+    kind: Kind,
+    protocol: Protocol,
+    loss: f64,
+    round_trip_ms: u64,
+) -> Result<Row, Failure> {
     let bad = LinkConfig::lossy(loss, round_trip_ms * 1000);
     let (time, round_trips) = plan.warm_up;
     let warm_up = time + Duration::from_millis(round_trip_ms) * round_trips;
-    let mut row = Row::new("path", scheme, plan.driver, loss, round_trip_ms);
+    let mut row = Row::new("path", protocol.name(), plan.driver, loss, round_trip_ms);
     {
         let path = Builder::new(kind, 1)?;
-        let endpoints = Endpoints::new(scheme, Path::server_ip(kind), Work::Count, plan.driver)?;
+        let endpoints = Endpoints::new(protocol, Path::server_ip(kind), Work::Count, plan.driver)?;
         let path = path.to(endpoints.address()?)?;
         path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
-        let client = endpoints.connect(&uri(scheme, &path, &endpoints)?, 1, Work::Count)?;
+        let client = endpoints.connect(&uri(protocol, &path, &endpoints)?, 1, Work::Count)?;
         path.set_config(bad.clone());
         client.into_iter().try_for_each(|client| endpoints.send_bulk(client))?;
         std::thread::sleep(warm_up);
@@ -182,10 +193,10 @@ fn over_path(plan: &Plan, kind: Kind, scheme: &str, loss: f64, round_trip_ms: u6
         row.bulk(endpoints.take().bytes, &cost);
     }
     let path = Builder::new(kind, 1)?;
-    let endpoints = Endpoints::new(scheme, Path::server_ip(kind), Work::Check, plan.driver)?;
+    let endpoints = Endpoints::new(protocol, Path::server_ip(kind), Work::Check, plan.driver)?;
     let path = path.to(endpoints.address()?)?;
     path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
-    let clients = endpoints.connect(&uri(scheme, &path, &endpoints)?, CONVERSATIONS, Work::Check)?;
+    let clients = endpoints.connect(&uri(protocol, &path, &endpoints)?, CONVERSATIONS, Work::Check)?;
     let sent = endpoints.send_messages(clients, plan.size, EVERY, warm_up + plan.messages)?;
     std::thread::sleep(warm_up);
     let before = endpoints.take().delivered;
@@ -196,13 +207,13 @@ fn over_path(plan: &Plan, kind: Kind, scheme: &str, loss: f64, round_trip_ms: u6
     Ok(row)
 }
 
-fn uri(scheme: &str, path: &Path, endpoints: &Endpoints) -> Result<String, Failure> {
-    Ok(format!("{scheme}://{}", path.entrance(endpoints.address()?)))
+fn uri(protocol: Protocol, path: &Path, endpoints: &Endpoints) -> Result<String, Failure> {
+    Ok(format!("{}://{}", protocol.scheme(), path.entrance(endpoints.address()?)))
 }
 
 /// One conversation over the loopback, as fast as it goes.
 fn bulk(plan: &Plan) -> Result<Row, Failure> {
-    let endpoints = Endpoints::new("kcp", "127.0.0.1", Work::Count, plan.driver)?;
+    let endpoints = Endpoints::new(Protocol::Kcp, "127.0.0.1", Work::Count, plan.driver)?;
     let uri = format!("kcp://{}", endpoints.address()?);
     endpoints
         .connect(&uri, 1, Work::Count)?
@@ -218,7 +229,7 @@ fn bulk(plan: &Plan) -> Result<Row, Failure> {
 
 /// Many conversations on one port, a message a second each, echoed.
 fn many(plan: &Plan, sessions: usize) -> Result<Row, Failure> {
-    let endpoints = Endpoints::new("kcp", "127.0.0.1", Work::Echo, plan.driver)?;
+    let endpoints = Endpoints::new(Protocol::Kcp, "127.0.0.1", Work::Echo, plan.driver)?;
     let uri = format!("kcp://{}", endpoints.address()?);
     let clients = endpoints.connect(&uri, sessions, Work::Echo)?;
     let second = Duration::from_secs(1);
