@@ -15,7 +15,7 @@ use crate::registry::RegistryCommand;
 
 pub(crate) use baseline::{BaselineLoadArgs, BaselineLoadKind, BaselineServeArgs};
 pub(crate) use bench::{BenchArgs, BenchDriver, BenchKind};
-pub(crate) use call::CallArgs;
+pub(crate) use call::{CallArgs, CallStyle};
 pub(crate) use load::{LoadArgs, LoadKind};
 pub(crate) use serve::{CodecKind, ServeArgs, ServeKind};
 

@@ -70,8 +70,11 @@ fn every_mode_of_both_versions_answers_on_both_drivers() {
                 ("server-stream", &["a"], "a\n"),
                 ("client-stream", &["a", "b", "c"], "c\n"),
                 ("bidi", &["a", "b", "c"], "a\nb\nc\n"),
+                ("stream", &["a", "b", "c"], "a\nb\nc\n"),
+                ("stream", &[], ""),
             ] {
-                let mut arguments = vec!["EchoService/echo", "--mode", mode, "--wire", wire];
+                let path = if mode == "stream" { "StreamBenchService/echo" } else { "EchoService/echo" };
+                let mut arguments = vec![path, "--mode", mode, "--wire", wire];
                 arguments.extend(data.iter().flat_map(|data| ["--data", data]));
                 let ended = call(&server.uri, &arguments, b"");
                 assert_eq!(
@@ -166,7 +169,7 @@ fn what_cannot_be_asked_is_exit_code_2() {
         &["A/b", "--data", "1", "--data-file", "x"],
         &["A/b", "--wire", "3"],
         &["A/b", "--registry", "rpc://127.0.0.1:1"],
-        &["A/b", "--mode", "stream"],
+        &["A/b", "--mode", "streams"],
     ] {
         let ended = call("tcp://127.0.0.1:1", arguments, b"");
         assert_eq!(ended.code, 2, "{arguments:?}: {ended:?}");
@@ -187,4 +190,80 @@ fn what_cannot_be_read_or_written_is_said() {
         assert_eq!(output.status.code(), Some(1));
         assert!(errors.starts_with("corewire: cannot write to standard output"), "{errors}");
     }
+}
+
+#[test]
+fn lines_of_standard_input_are_messages() {
+    let server = Server::start("auto");
+    for (mode, path, told) in [
+        ("bidi", "EchoService/echo", &b"one\n\nthree\n"[..]),
+        ("client-stream", "EchoService/echo", b"three\n"),
+        ("stream", "StreamBenchService/echo", b"one\n\nthree\n"),
+    ] {
+        for wire in ["1", "2"] {
+            let arguments = [path, "--mode", mode, "--wire", wire, "--stdin"];
+            let ended = call(&server.uri, &arguments, b"one\n\nthree");
+            assert_eq!((ended.code, ended.output.as_slice()), (0, told), "{mode} {wire}: {}", ended.errors);
+        }
+    }
+    let ended = call(&server.uri, &["EchoService/echo", "--mode", "bidi", "--stdin"], b"");
+    assert_eq!((ended.code, ended.output.as_slice()), (0, &b""[..]), "{}", ended.errors);
+    let ended = call(&server.uri, &["EchoService/echo", "--stdin"], b"one");
+    assert!(ended.code == 2 && ended.errors.contains("--data-file -"), "{}", ended.errors);
+}
+
+#[test]
+fn a_server_tells_its_services_and_their_methods() {
+    let server = Server::start("auto");
+    for wire in ["1", "2"] {
+        let ended = call(&server.uri, &["--list", "--wire", wire], b"");
+        let listed = String::from_utf8(ended.output).unwrap();
+        let expected =
+            "BenchEchoService\nEchoService\nStreamBenchService\ncorewire.Listing\ngrpc.health.v1.Health\n";
+        assert_eq!((ended.code, &*listed), (0, expected), "{}", ended.errors);
+        let ended = call(&server.uri, &["--describe", "EchoService", "--wire", wire], b"");
+        let described = String::from_utf8(ended.output).unwrap();
+        for mode in ["unary", "client-stream", "server-stream", "bidi"] {
+            assert!(described.contains(&format!("EchoService/echo {mode}\n")), "{described}");
+        }
+    }
+    let ended = call(&server.uri, &["--describe", "StreamBenchService"], b"");
+    assert_eq!(ended.output, b"StreamBenchService/echo stream\n");
+    let ended = call(&server.uri, &["--describe", "Nobody"], b"");
+    assert!(ended.code == 1 && ended.errors.contains("there is no service \"Nobody\""), "{}", ended.errors);
+    let ended = call(&server.uri, &["A/b", "--list"], b"");
+    assert_eq!(ended.code, 2, "{}", ended.errors);
+}
+
+#[test]
+fn metadata_of_responses_is_shown_apart_from_them() {
+    use corewire_rpc::{Bytes, Code, Context, RpcServer, Service, Sink, Status};
+    let told = Service::new("Told")
+        .unary("now", |request: Bytes, call: Context| async move {
+            call.add_header("age", "12")?;
+            Ok(request)
+        })
+        .server_stream("now", |request: Bytes, mut replies: Sink, call: Context| async move {
+            call.add_header("age", "12")?;
+            call.add_trailer("cost", vec![0xff, 1])?;
+            replies.send(request.clone()).await?;
+            replies.send(request).await
+        })
+        .unary("no", |_: Bytes, call: Context| async move {
+            call.add_trailer("why", "closed")?;
+            Err::<Bytes, _>(Status::new(Code::NOT_FOUND, "no"))
+        });
+    let server = RpcServer::bind("tcp://127.0.0.1:0").service(told).workers(1).start().unwrap();
+    let told = |arguments: &[&str]| {
+        let ended = call(server.uri(), arguments, b"");
+        (ended.code, String::from_utf8(ended.output).unwrap(), ended.errors)
+    };
+    let shown = |code, output: &str, errors: &str| (code, output.to_owned(), errors.to_owned());
+    assert_eq!(told(&["Told/now", "--data", "a", "--show-metadata"]), shown(0, "a\n", "age: 12\n"));
+    assert_eq!(told(&["Told/now", "--data", "a"]), shown(0, "a\n", ""));
+    let stream = ["Told/now", "--mode", "server-stream", "--data", "a", "--show-metadata"];
+    assert_eq!(told(&stream), shown(0, "a\na\n", "age: 12\ncost: [ff, 01]\n"));
+    let (code, output, errors) = told(&["Told/no", "--show-metadata"]);
+    assert!(code == 1 && output.is_empty(), "{output}");
+    assert!(errors.starts_with("why: closed\n") && errors.contains("not found"), "{errors}");
 }

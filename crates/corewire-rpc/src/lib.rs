@@ -4,6 +4,9 @@
 //! protocol, that of galay-rpc, and version 2, which adds deadlines, metadata, cancellation, error detail and credits
 //! for each stream; a server speaks both on one port.
 //!
+//! New here? Read the [tutorial](manual::tutorial). The [handbook](manual) says what each [mode](manual::modes) promises, how
+//! [calls end](manual::errors), what [time](manual::time) they have, and which [limits](manual::limits) there are.
+//!
 //! ```
 //! use bytes::Bytes;
 //! use corewire_rpc::{Channel, Context, RpcServer, Service, Sink, Status, Streaming};
@@ -40,8 +43,11 @@ pub mod discover;
 mod forward;
 mod gauges;
 mod handle;
+pub mod health;
 mod limits;
 mod link;
+pub mod listing;
+pub mod manual;
 mod message;
 mod metadata;
 pub mod server;

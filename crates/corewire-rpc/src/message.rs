@@ -104,6 +104,25 @@ impl<T: prost::Message + Default + 'static> Message for Proto<T> {
     }
 }
 
+/// Details of a type.
+impl Status {
+    /// Adds details of a type, as [`typed_details`](Self::typed_details) reads them.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn with_typed_details<T: Message>(self, details: T) -> Result<Self, Self> {
+        details.encode().map(|details| self.with_details(details))
+    }
+
+    /// Its [`details`](Self::details) as a value of this type.
+    ///
+    /// # Errors
+    /// They are no such value, or there are none.
+    pub fn typed_details<T: Message>(&self) -> Result<T, Self> {
+        T::decode(self.details().clone())
+    }
+}
+
 fn unwritable(error: impl std::fmt::Display) -> Status {
     Status::new(Code::SERIALIZATION, format!("the message cannot be written: {error}"))
 }

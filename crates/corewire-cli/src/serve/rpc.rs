@@ -1,6 +1,7 @@
 //! `corewire serve rpc`: what galay's benchmark clients call.
 
 use corewire::ServerHandle;
+use corewire_rpc::health::Health;
 use corewire_rpc::{Bytes, Context, RpcServer, Service, Sink, Status, Streaming};
 
 use super::{address, settings};
@@ -13,6 +14,8 @@ pub(super) fn start(args: &ServeArgs) -> Result<ServerHandle, Failure> {
         .service(echo("BenchEchoService"))
         .service(echo("EchoService"))
         .stream_route("StreamBenchService", "echo", echo_all)
+        .health(&Health::new())
+        .listing()
         .start()
         .map_err(|error| Failure::Library(error.to_string()))
 }

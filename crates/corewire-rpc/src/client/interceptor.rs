@@ -50,8 +50,8 @@ pub trait ClientInterceptor: Send + Sync + 'static {
         let _ = (path, metadata);
     }
 
-    /// A call has ended, after `took`: a unary one with its result, one with streams when its caller has let go of all its
-    /// ends. [`Code::CANCELLED`] stands for calls that were dropped before the server had ended.
+    /// A call has ended, after `took`: a unary one with its result, one with streams when its caller has dropped all its
+    /// ends. [`Code::CANCELLED`] is that of calls that were dropped before the server had ended.
     fn on_end(&self, path: &MethodPath, code: Code, took: Duration) {
         let _ = (path, code, took);
     }

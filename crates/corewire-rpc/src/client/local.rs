@@ -300,20 +300,20 @@ impl LocalChannel {
         self.waiting.borrow_mut().add(context.waker());
     }
 
-    /// Ready when the time is over. The place is that of the call's timer, which it gets the first time.
+    /// Ready when the time is over. The index is that of the call's timer, which it gets the first time.
     pub(super) fn poll_deadline(
         &self,
-        place: &mut Option<usize>,
+        index: &mut Option<usize>,
         deadline: Instant,
         context: &mut Context<'_>,
     ) -> Poll<()> {
         let mut sleeps = self.sleeps.borrow_mut();
-        let place = *place.get_or_insert_with(|| sleeps.insert(sleep_until(deadline)));
-        Pin::new(&mut sleeps[place]).poll(context)
+        let index = *index.get_or_insert_with(|| sleeps.insert(sleep_until(deadline)));
+        Pin::new(&mut sleeps[index]).poll(context)
     }
 
-    pub(super) fn drop_sleep(&self, place: usize) {
-        let sleep = self.sleeps.borrow_mut().try_remove(place);
+    pub(super) fn drop_sleep(&self, index: usize) {
+        let sleep = self.sleeps.borrow_mut().try_remove(index);
         drop(sleep);
     }
 

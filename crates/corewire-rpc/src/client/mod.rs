@@ -32,8 +32,8 @@ use corewire_proto::rpc::{Mode, Settings as ProtocolSettings, Version};
 use corewire_runtime::{ConnectionOptions, WorkerHandle, current_worker};
 
 pub use self::call::{CallFuture, StreamingCall};
-pub(crate) use self::discovered::Discovery;
 use self::discovered::{Discovered, FlightId, Outcome};
+pub(crate) use self::discovered::{Discovery, Serving, WatchHealth};
 pub use self::interceptor::ClientInterceptor;
 use self::local::LocalChannel;
 pub use self::options::{CallOptions, CallPath, IntoPath};
@@ -389,6 +389,12 @@ impl ChannelBuilder {
         Self::install(self.settings, |settings, home, group| {
             Discovered::channel(discovery, settings, home, group)
         })
+    }
+
+    /// A channel with these settings, whatever else uses them; on its worker.
+    fn alone(mut settings: Settings, worker: &WorkerHandle) -> Result<Channel, ConnectError> {
+        (settings.worker, settings.pool) = (Some(worker.clone()), 1);
+        Self::install(settings, LocalChannel::new)
     }
 
     fn install(

@@ -19,7 +19,7 @@ use crate::link::{Kept, Link, Slot, State};
 use crate::server::millis_up;
 use crate::status::Status;
 
-/// Where the beginning of a call stands. Boxed, since a call that need not wait has nothing to say here.
+/// How far the beginning of a call has come. Boxed, since a call that need not wait has nothing to say here.
 #[derive(Default)]
 pub(super) struct Wait(Option<Box<Waiting>>);
 
@@ -81,8 +81,8 @@ impl Request {
             let deadline = *wait.deadline.get_or_insert_with(|| self.deadline(channel));
             ready!(channel.poll_deadline(&mut wait.sleep, deadline, context));
         }
-        if let Some(place) = wait.0.as_mut().and_then(|wait| wait.sleep.take()) {
-            channel.drop_sleep(place);
+        if let Some(sleep) = wait.0.as_mut().and_then(|wait| wait.sleep.take()) {
+            channel.drop_sleep(sleep);
         }
         Poll::Ready(begun.unwrap_or_else(|| {
             let why = match &channel.discovered {

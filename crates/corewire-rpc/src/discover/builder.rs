@@ -6,8 +6,9 @@ use std::time::Duration;
 use corewire::ConnectError;
 use corewire_discovery::{Balancer, OutlierConfig, PanicConfig, RegistryError, TwoChoices, ZoneAware};
 
+use super::health;
 use super::source::RegistrySource;
-use crate::client::{Channel, ChannelBuilder, Discovery};
+use crate::client::{Channel, ChannelBuilder, Discovery, WatchHealth};
 
 /// A channel to be that calls whatever endpoints of a service a registry knows. Made by [`Channel::discover`].
 ///
@@ -18,6 +19,7 @@ use crate::client::{Channel, ChannelBuilder, Discovery};
 /// | outliers | out after 5 failures in a row, for 5 s and longer, half of the endpoints at most ([`OutlierConfig`]) |
 /// | panic threshold | while fewer than half of the endpoints are listed that were, of 3 or more, the others are used on ([`PanicConfig`]) |
 /// | health check (version 2) | an endpoint is used once it has answered a ping, and pinged after 5 s of silence; 2 s to answer |
+/// | health service | not asked ([`health_service`](Self::health_service)) |
 /// | connections per endpoint | 1, made when the balancer first chooses the endpoint |
 /// | connect timeout | 2 s for each address |
 /// | no endpoint, or none that is ready | calls wait for one |
@@ -42,6 +44,7 @@ pub struct DiscoverBuilder {
     outliers: Option<OutlierConfig>,
     panic: Option<PanicConfig>,
     is_eager: bool,
+    health: Option<WatchHealth>,
 }
 
 /// Why there is no channel.
@@ -92,6 +95,7 @@ impl DiscoverBuilder {
             outliers: Some(OutlierConfig::default()),
             panic: Some(PanicConfig::default()),
             is_eager: false,
+            health: None,
         }
     }
 
@@ -146,6 +150,13 @@ impl DiscoverBuilder {
         self
     }
 
+    /// Uses an endpoint only while its [`Health`](crate::health::Health) says that the service is serving; one that offers no
+    /// health service is used as if it did. Each endpoint is watched over a connection of its own.
+    pub fn health_service(mut self) -> Self {
+        self.health = Some(health::watch(self.service.clone()));
+        self
+    }
+
     /// Never pings: an endpoint is used once it is connected to.
     pub fn no_health_check(mut self) -> Self {
         self.channel = self.channel.no_keep_alive().probe(false);
@@ -183,7 +194,8 @@ impl DiscoverBuilder {
     /// The registry cannot be opened (one that is away: see [`connect`](super::connect)), the name of the service is not
     /// valid, or no worker can be had.
     pub async fn build(self) -> Result<Channel, DiscoverError> {
-        let Self { source, service, channel, balancer, zone, zone_min, outliers, panic, is_eager } = self;
+        let Self { source, service, channel, balancer, zone, zone_min, outliers, panic, is_eager, health } =
+            self;
         let registry = source.open().await?;
         let watch = registry.watch(&service).await?;
         let key = registry.catalog().key(&service)?;
@@ -191,7 +203,7 @@ impl DiscoverBuilder {
             Some(zone) => Box::new(ZoneAware::new(zone, balancer).with_local_min(zone_min)),
             None => balancer,
         };
-        Ok(channel.follow(Discovery { registry, key, watch, balancer, outliers, panic, is_eager })?)
+        Ok(channel.follow(Discovery { registry, key, watch, balancer, outliers, panic, is_eager, health })?)
     }
 }
 

@@ -25,6 +25,7 @@
 //! ```
 
 mod builder;
+mod health;
 mod keeper;
 mod registration;
 mod rpc;

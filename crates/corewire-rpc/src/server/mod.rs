@@ -5,6 +5,7 @@ mod context;
 mod ending;
 mod gauges;
 mod interceptor;
+mod listing;
 mod method;
 mod routes;
 mod serve;
@@ -70,6 +71,7 @@ pub struct RpcServer {
     half_close_timeout: Duration,
     gauges: ServerGauges,
     on_start: Vec<Box<dyn OnStart>>,
+    is_listed: bool,
 }
 
 /// What is done with a server that has begun to listen.
@@ -90,6 +92,7 @@ impl RpcServer {
             half_close_timeout: HALF_CLOSE_TIMEOUT,
             gauges: ServerGauges::new(),
             on_start: Vec::new(),
+            is_listed: false,
         }
     }
 
@@ -111,6 +114,12 @@ impl RpcServer {
         Fut: Future<Output = Result<(), Status>> + 'static,
     {
         self.methods.push(route(service.into(), method.into(), handler));
+        self
+    }
+
+    /// Tells who asks which services and methods there are, in which modes: see [`listing`](crate::listing).
+    pub fn listing(mut self) -> Self {
+        self.is_listed = true;
         self
     }
 
@@ -234,8 +243,12 @@ impl RpcServer {
         }
     }
 
-    fn build(self) -> Result<ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static>, ServerError> {
+    fn build(mut self) -> Result<ProtocolServer<impl Fn() -> Endpoint + Send + Sync + 'static>, ServerError> {
         limits::check(&self.settings)?;
+        if self.is_listed {
+            let listing = listing::service(&self.methods);
+            self.methods.extend(listing.into_methods());
+        }
         if let Some(timeout) = self.call_timeout {
             SettingError::if_zero("the most time of a call", timeout)?;
         }

@@ -10,6 +10,8 @@ use corewire::{ConnectError, NetUri};
 use corewire_discovery::Endpoint;
 
 use super::Discovered;
+use super::serving::Watched;
+use crate::client::ChannelBuilder;
 use crate::client::local::LocalChannel;
 
 /// An endpoint that calls can go to.
@@ -24,6 +26,8 @@ pub(in crate::client) struct Member {
     pub(super) position: Cell<usize>,
     /// A call to it has failed some time: its successes are news.
     pub(super) has_failed: Cell<bool>,
+    /// If it is asked for its health, by a connection of its own, once it is to be called.
+    watched: OnceCell<Watched>,
 }
 
 impl Member {
@@ -33,7 +37,7 @@ impl Member {
         let (instance, address) = (endpoint.instance().clone(), endpoint.address().clone());
         uri(&address)?;
         let (local, position, has_failed) = (OnceCell::new(), Cell::new(0), Cell::new(false));
-        Ok(Self { id, instance, address, local, position, has_failed })
+        Ok(Self { id, instance, address, local, position, has_failed, watched: OnceCell::new() })
     }
 
     /// Its connections, of which there may be none yet. They have the settings of the channel, keys among them, whatever
@@ -44,6 +48,11 @@ impl Member {
             let connect = settings.connect.clone();
             settings.servers =
                 uri(&self.address).map(|uri| Connector::new(uri, connect)).into_iter().collect();
+            if let Some(health) = &of.health
+                && let Ok(channel) = ChannelBuilder::alone(settings.clone(), &of.home)
+            {
+                self.watched.get_or_init(|| health.start(channel, &of.channel));
+            }
             LocalChannel::member(settings, of.home.clone(), of.group, of.channel.clone())
         })
     }
@@ -51,6 +60,11 @@ impl Member {
     /// Its connections, if it was ever to be called.
     pub(super) fn opened(&self) -> Option<&Rc<LocalChannel>> {
         self.local.get()
+    }
+
+    /// It takes calls, as far as it was asked.
+    pub(super) fn is_serving(&self) -> bool {
+        self.watched.get().is_none_or(Watched::is_serving)
     }
 
     pub(super) fn is_established(&self) -> bool {

@@ -4,6 +4,7 @@ mod calls;
 mod member;
 mod opened;
 mod pick;
+mod serving;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ pub(super) use self::calls::{FlightId, Outcome};
 use self::member::Member;
 use self::opened::Opened;
 pub(crate) use self::pick::Avoided;
+pub(crate) use self::serving::{Serving, WatchHealth};
 use super::local::LocalChannel;
 use super::settings::Settings;
 use crate::gauges::EndpointGauges;
@@ -40,6 +42,8 @@ pub(crate) struct Discovery {
     pub(crate) panic: Option<PanicConfig>,
     /// Connects to each endpoint as soon as it is known.
     pub(crate) is_eager: bool,
+    /// Uses an endpoint once it says that it is serving.
+    pub(crate) health: Option<WatchHealth>,
 }
 
 /// The endpoints of a service as a channel uses them, on the channel's worker.
@@ -53,6 +57,7 @@ pub(super) struct Discovered {
     group: Group,
     channel: Weak<LocalChannel>,
     is_eager: bool,
+    health: Option<WatchHealth>,
     /// What times are counted from.
     origin: Instant,
     state: RefCell<State>,
@@ -89,7 +94,7 @@ impl Discovered {
         home: WorkerHandle,
         group: Group,
     ) -> Rc<LocalChannel> {
-        let Discovery { registry, key, watch, balancer, outliers, panic, is_eager } = discovery;
+        let Discovery { registry, key, watch, balancer, outliers, panic, is_eager, health } = discovery;
         let channel = LocalChannel::following(settings.clone(), home.clone(), group, |channel| {
             Rc::new(Self {
                 _registry: registry,
@@ -99,6 +104,7 @@ impl Discovered {
                 group,
                 channel: channel.clone(),
                 is_eager,
+                health,
                 origin: corewire_driver::clock::now(),
                 state: RefCell::new(State {
                     reader: key.reader(),
@@ -205,7 +211,7 @@ impl Discovered {
         state.draining.extend(before.into_values());
         for member in &state.draining {
             if let Some(local) = member.opened().filter(|local| !local.is_closed()) {
-                tracing::debug!(service = %self.service, instance = %member.instance, "endpoint given up");
+                tracing::debug!(service = %self.service, instance = %member.instance, "endpoint drained");
                 local.drain();
             }
         }

@@ -47,10 +47,10 @@ const PICKS_MAX: usize = 8;
 const CONNECTING_MAX: usize = 2;
 
 impl Discovered {
-    /// A connection for the next call; `None`: none stands, wait.
+    /// A connection for the next call; `None`: none is established, wait.
     ///
     /// # Errors
-    /// None stands, and the call does not wait for one.
+    /// None is established, and the call does not wait for one.
     #[inline]
     pub(in crate::client) fn pick(
         &self,
@@ -109,7 +109,13 @@ impl Discovered {
             return Some(Status::unavailable(why).unprocessed());
         }
         let mut opened = std::mem::take(&mut state.opened);
-        let why = state.usable().map(|member| self.open(member, &mut opened).pick(true).err());
+        let why = state.usable().map(|member| match self.open(member, &mut opened).pick(true) {
+            Ok(Some(_)) if !member.is_serving() => {
+                let why = format!("endpoint {} of {} is not serving", member.instance, self.service);
+                Some(Status::unavailable(why).unprocessed())
+            }
+            picked => picked.err(),
+        });
         // None where one may still succeed.
         let why = why.collect::<Option<Vec<_>>>();
         state.opened = opened;
@@ -131,7 +137,7 @@ impl State {
     #[cold]
     fn last_resort(&mut self, began: Instant) -> Option<Picked> {
         let ready = |member: &Rc<Member>| {
-            let local = member.opened().filter(|local| local.has_connections())?;
+            let local = member.opened().filter(|local| member.is_serving() && local.has_connections())?;
             let link = local.pick(false).ok().flatten()?;
             Some(Picked { link, member: member.clone(), flight: Flight::untracked(), began })
         };
@@ -192,7 +198,8 @@ impl Round<'_> {
         let is_usable = |member: &Member| {
             let position = member.position.get();
             let there = view.get(position).and_then(Option::as_deref);
-            there.is_some_and(|there| there.id == member.id) && endpoints.effective_weight(position) > 0
+            let is_here = there.is_some_and(|there| there.id == member.id);
+            is_here && member.is_serving() && endpoints.effective_weight(position) > 0
         };
         let is_avoided = |member: &Member| avoided.is_some_and(|avoided| avoided.has(member.id));
         let is_new = |member: &Member| !is_avoided(member) && !tried.contains(&member.position.get());
@@ -216,6 +223,7 @@ impl Round<'_> {
     #[inline]
     fn link(&mut self, position: usize) -> Option<Rc<Link>> {
         let member = self.view.get(position)?.as_ref()?;
-        self.of.open(member, self.opened).pick(false).ok().flatten()
+        let link = self.of.open(member, self.opened).pick(false).ok().flatten();
+        if member.is_serving() { link } else { None }
     }
 }

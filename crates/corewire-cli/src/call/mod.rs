@@ -1,15 +1,15 @@
 //! `corewire call`: one call, for people.
 
-use std::future::{Future, poll_fn};
-use std::io::{Read, Write};
+mod calling;
+mod listing;
+
+use std::io::Read;
 use std::path::Path;
-use std::pin::pin;
-use std::task::Poll;
 
-use corewire_rpc::client::{BidiStreaming, ClientStreaming, Shape};
-use corewire_rpc::{Bytes, Channel, Sink, Status, Streaming, StreamingCall, Version};
+use corewire_rpc::{Bytes, Channel, Version};
 
-use crate::args::{CallArgs, CallMode};
+use self::calling::{Ended, Messages, in_words, make, show_failure, version};
+use crate::args::{CallArgs, CallStyle};
 use crate::failure::Failure;
 
 /// The longest message that is read from a file: what a server takes unless it is told otherwise.
@@ -17,20 +17,39 @@ const MESSAGE_MAX: u64 = 16 << 20;
 
 /// Makes the call and writes what comes back.
 pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
+    if args.list || args.describe.is_some() {
+        let what = args.describe.as_deref().unwrap_or("--list");
+        let channel = direct(args, version(args))?;
+        return corewire::wait(listing::write(&channel, args.describe.as_deref()))
+            .map_err(|ended| failure(args, what, ended));
+    }
     let count = args.data.len();
-    if count > 1 && matches!(args.mode, CallMode::Unary | CallMode::ServerStream) {
-        let mode = args.mode.name();
+    let mode = args.mode.name();
+    let has_one = matches!(args.mode, CallStyle::Unary | CallStyle::ServerStream);
+    if count > 1 && has_one {
         return Err(Failure::Usage(format!(
             "a {mode} call has one request, but --data is given {count} times; see --mode"
         )));
     }
+    if args.stdin && has_one {
+        return Err(Failure::Usage(format!(
+            "a {mode} call has one request: give standard input whole by --data-file -, or see --mode"
+        )));
+    }
     let messages = messages(args)?;
-    let version = if args.wire == 1 { Version::V1 } else { Version::V2 };
-    let (channel, method) = target(args, version)?;
-    corewire::wait(make(args, method, &channel, messages)).map_err(|ended| match ended {
-        Ended::Call(status) => Failure::Library(format!("{method}: {}", in_words(&status))),
+    let (channel, method) = target(args, version(args))?;
+    corewire::wait(make(args, method, &channel, messages)).map_err(|ended| failure(args, method, ended))
+}
+
+fn failure(args: &CallArgs, what: &str, ended: Ended) -> Failure {
+    match ended {
+        Ended::Call(status) => {
+            show_failure(args, &status);
+            Failure::Library(format!("{what}: {}", in_words(&status)))
+        }
+        Ended::Input(error) => Failure::io("cannot read standard input")(error),
         Ended::Output(error) => Failure::io("cannot write to standard output")(error),
-    })
+    }
 }
 
 /// Who is called, and what.
@@ -43,8 +62,13 @@ fn target(args: &CallArgs, version: Version) -> Result<(Channel, &str), Failure>
     }
     let missing = || Failure::Usage(format!("what to call at {}? Add Service/method", args.uri));
     let method = args.method.as_deref().ok_or_else(missing)?;
+    Ok((direct(args, version)?, method))
+}
+
+/// A channel to the server itself.
+fn direct(args: &CallArgs, version: Version) -> Result<Channel, Failure> {
     let channel = Channel::to(args.uri.as_str()).protocol(version).fail_fast().build();
-    Ok((channel.map_err(|error| Failure::Library(error.to_string()))?, method))
+    channel.map_err(|error| Failure::Library(error.to_string()))
 }
 
 /// A channel to what the registry knows.
@@ -60,32 +84,15 @@ fn discovered(args: &CallArgs, method: &str, version: Version) -> Result<Channel
     corewire::wait(channel.build()).map_err(|error| Failure::Library(error.to_string()))
 }
 
-/// Why a call came to nothing.
-enum Ended {
-    Call(Status),
-    Output(std::io::Error),
-}
-
-impl From<Status> for Ended {
-    fn from(status: Status) -> Self {
-        Self::Call(status)
+fn messages(args: &CallArgs) -> Result<Messages, Failure> {
+    if args.stdin {
+        return Ok(Messages::Lines);
     }
-}
-
-/// A status and its details, as text where they are text.
-fn in_words(status: &Status) -> String {
-    match std::str::from_utf8(status.details()) {
-        Ok("") => status.to_string(),
-        Ok(text) => format!("{status}; details: {text:?}"),
-        Err(_) => format!("{status}; details: {:02x?}", &status.details()[..]),
-    }
-}
-
-fn messages(args: &CallArgs) -> Result<Vec<Bytes>, Failure> {
-    match &args.data_file {
-        Some(file) => Ok(vec![content(file)?]),
-        None => Ok(args.data.iter().map(|text| Bytes::from(text.clone())).collect()),
-    }
+    let given: Vec<_> = match &args.data_file {
+        Some(file) => vec![content(file)?],
+        None => args.data.iter().map(|text| Bytes::from(text.clone())).collect(),
+    };
+    Ok(Messages::Given(given.into_iter()))
 }
 
 fn content(file: &Path) -> Result<Bytes, Failure> {
@@ -123,96 +130,10 @@ pub(crate) fn metadata(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-async fn make(args: &CallArgs, path: &str, channel: &Channel, messages: Vec<Bytes>) -> Result<(), Ended> {
-    let mut messages = messages.into_iter();
-    // Version 1 begins with a message.
-    let first = messages.next().unwrap_or_default();
-    match args.mode {
-        CallMode::Unary => {
-            let mut call = channel.unary(path, first);
-            for (name, value) in &args.metadata {
-                call = call.metadata(name, value.clone());
-            }
-            if let Some(deadline) = args.deadline {
-                call = call.timeout(deadline);
-            }
-            args.write(&call.await?)
-        }
-        CallMode::ServerStream => {
-            let opening = channel.server_stream::<Bytes, Bytes>(path, first);
-            args.write_all(with(opening, args).await?).await
-        }
-        CallMode::ClientStream => {
-            let opening: StreamingCall<ClientStreaming<Bytes, Bytes>> = channel.client_stream(path);
-            let (sink, reply) = with(opening.first(first), args).await?;
-            args.write(&beside(send_all(sink, messages), reply).await?)
-        }
-        CallMode::Bidi => {
-            let opening: StreamingCall<BidiStreaming<Bytes, Bytes>> = channel.bidi(path);
-            let (sink, replies) = with(opening.first(first), args).await?;
-            beside(send_all(sink, messages), args.write_all(replies)).await
-        }
-    }
-}
-
-fn with<S: Shape>(mut opening: StreamingCall<S>, args: &CallArgs) -> StreamingCall<S> {
-    for (name, value) in &args.metadata {
-        opening = opening.metadata(name, value.clone());
-    }
-    match args.deadline {
-        Some(deadline) => opening.timeout(deadline),
-        None => opening,
-    }
-}
-
-async fn send_all(mut sink: Sink<Bytes>, messages: impl Iterator<Item = Bytes>) -> Result<(), Status> {
-    for message in messages {
-        sink.send(message).await?;
-    }
-    sink.finish().await
-}
-
-/// Sends beside receiving, so that a server that answers while it is asked never waits for a caller that does not read.
-/// The responses tell how the call ended, also where nothing more could be sent.
-async fn beside<T>(
-    sending: impl Future<Output = Result<(), Status>>,
-    receiving: impl Future<Output = T>,
-) -> T {
-    let (mut sending, mut receiving) = (pin!(sending), pin!(receiving));
-    let mut is_sending = true;
-    poll_fn(|context| {
-        if let Poll::Ready(received) = receiving.as_mut().poll(context) {
-            return Poll::Ready(received);
-        }
-        if is_sending && sending.as_mut().poll(context).is_ready() {
-            is_sending = false;
-        }
-        Poll::Pending
-    })
-    .await
-}
-
-impl CallArgs {
-    async fn write_all(&self, mut replies: Streaming<Bytes>) -> Result<(), Ended> {
-        while let Some(reply) = replies.next().await {
-            self.write(&reply?)?;
-        }
-        Ok(())
-    }
-
-    fn write(&self, reply: &[u8]) -> Result<(), Ended> {
-        let mut out = std::io::stdout().lock();
-        let end: &[u8] = if self.raw { b"" } else { b"\n" };
-        out.write_all(reply)
-            .and_then(|()| out.write_all(end))
-            .and_then(|()| out.flush())
-            .map_err(Ended::Output)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use corewire_rpc::Status;
 
     use super::*;
     use crate::args::{Cli, Command};
