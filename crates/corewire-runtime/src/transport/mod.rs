@@ -16,10 +16,19 @@ use corewire_driver::{Driver, Token};
 use self::kcp::Conversation;
 use self::udp::UdpPeer;
 use crate::conn::ConnId;
+use crate::panic::guarded;
 use crate::worker::Core;
 
 /// Makes what serves a new peer of a datagram socket; `None`: it is not served.
 pub type MakeProtocol = Box<dyn Fn() -> Option<Box<dyn crate::Protocol>>>;
+
+/// A panic costs the peer that it was to serve, and no other.
+fn make_protocol(core: &Core, make: &MakeProtocol) -> Option<Box<dyn crate::Protocol>> {
+    guarded(make).unwrap_or_else(|message| {
+        core.note_panic(&message);
+        None
+    })
+}
 
 /// What carries the bytes of one connection.
 pub(crate) enum Transport {

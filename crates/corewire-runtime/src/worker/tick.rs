@@ -236,6 +236,8 @@ impl Core {
             let ids = self.conns.table.borrow().ids();
             ids.into_iter().for_each(|id| self.abort(id, CloseReason::Shutdown));
             self.reap_closed();
+            // The peers of conversations are told.
+            self.flush_udp();
             self.close_all_udp();
             self.wake_woken();
             // A woken task is dropped here instead of run.

@@ -73,9 +73,8 @@ impl Conversation {
             // The peer is told, if it is not over already.
             kcp.abort();
         }
+        // As long as something waits to be read, the conversation keeps its place.
+        while self.endpoint.read(self.session).is_some() {}
         core.udp.request_flush(self.socket);
-        if self.endpoint.is_client {
-            core.close_udp(self.socket);
-        }
     }
 }

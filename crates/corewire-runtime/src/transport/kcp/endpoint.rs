@@ -13,7 +13,7 @@ use corewire_proto::kcp::{
     SessionsConfig, Transmit,
 };
 
-use super::super::{MakeProtocol, Transport};
+use super::super::{MakeProtocol, Transport, make_protocol};
 use super::conversation::Conversation;
 use super::seal::Seal;
 use crate::conn::{CloseReason, ConnId, Connection, ConnectionOptions};
@@ -42,8 +42,8 @@ pub(super) struct Endpoint {
     /// Where conversations are read into; shared with whoever keeps a piece.
     inbox: Cell<Bytes>,
     seal: Option<RefCell<Seal>>,
-    /// The socket ends with its conversation.
-    pub(super) is_client: bool,
+    /// It has one conversation, with the peer that its socket is connected to.
+    is_client: bool,
     /// When the socket's timer fires, in ms; `u64::MAX`: it is not set.
     timer_at: Cell<u64>,
     /// Datagrams that could not be opened.
@@ -96,6 +96,11 @@ impl Endpoint {
 
     pub(super) fn forget(&self, session: SessionId) {
         self.connections.borrow_mut().remove(&session);
+    }
+
+    /// A client's socket ends with its conversation.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_client && self.connections.borrow().is_empty()
     }
 
     fn connection(&self, session: SessionId) -> Option<ConnId> {
@@ -163,8 +168,9 @@ impl Endpoint {
 
     fn opened(self: &Rc<Self>, port: &UdpPort, session: SessionId, accept: Option<&Accept>) {
         let Some(peer) = self.sessions.borrow().address(session) else { return };
-        let accept = accept.filter(|_| !port.core.refuses_datagram_peer());
-        let served = accept.and_then(|accept| Some((accept.options.clone(), (accept.make)()?)));
+        let served = accept
+            .filter(|_| !port.core.refuses_datagram_peer())
+            .and_then(|accept| Some((accept.options.clone(), make_protocol(&port.core, &accept.make)?)));
         match served {
             Some((options, protocol)) => drop(self.open(port, session, peer, options, protocol)),
             None => self.sessions.borrow_mut().remove(port.now_ms(), session),

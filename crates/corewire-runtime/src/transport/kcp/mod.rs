@@ -138,6 +138,9 @@ impl UdpProtocol for Kcp {
         self.endpoint.retry_blocked(port);
         self.endpoint.transmit(port);
         self.endpoint.take_events(port, self.accept.as_ref());
+        if self.endpoint.is_done() {
+            port.close();
+        }
     }
 
     fn on_timer(&mut self, port: &UdpPort) {

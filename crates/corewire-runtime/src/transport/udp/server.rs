@@ -9,7 +9,7 @@ use std::rc::Rc;
 use corewire_driver::Socket;
 use corewire_driver::udp::{Datagram, Run, UdpError, UdpOptions};
 
-use super::super::{MakeProtocol, Transport};
+use super::super::{MakeProtocol, Transport, make_protocol};
 use super::{Owner, UdpPeer, hand_over};
 use crate::conn::{CloseReason, ConnId, ConnectionOptions};
 use crate::udp::{UdpPort, UdpProtocol};
@@ -50,8 +50,9 @@ struct Server {
 #[derive(Default)]
 pub(super) struct Peers {
     by_address: RefCell<HashMap<SocketAddr, Entry>>,
-    /// Peers in the order of their first datagram, as long as they have sent no other: their address may be forged.
-    unvalidated: RefCell<VecDeque<SocketAddr>>,
+    /// Peers in the order of their first datagram, as long as they have sent no other: their address may be forged. Some
+    /// are validated meanwhile, or gone.
+    unvalidated: RefCell<VecDeque<(SocketAddr, ConnId)>>,
 }
 
 struct Entry {
@@ -69,15 +70,16 @@ impl Peers {
         }
     }
 
-    fn is_unvalidated(&self, address: &SocketAddr) -> bool {
-        self.by_address.borrow().get(address).is_some_and(|entry| !entry.is_validated)
+    /// It is still there, and has sent one datagram only. Who comes again from its address is another.
+    fn is_unvalidated(&self, (address, id): &(SocketAddr, ConnId)) -> bool {
+        self.by_address.borrow().get(address).is_some_and(|entry| entry.id == *id && !entry.is_validated)
     }
 
     /// Forgets in the list those that are validated or gone.
     fn prune(&self) {
         let mut unvalidated = self.unvalidated.borrow_mut();
         if unvalidated.len() > 2 * self.by_address.borrow().len() + 64 {
-            unvalidated.retain(|address| self.is_unvalidated(address));
+            unvalidated.retain(|peer| self.is_unvalidated(peer));
         }
     }
 }
@@ -113,13 +115,13 @@ impl Server {
         if self.peers.by_address.borrow().len() >= self.peers_max && !self.evict(port) {
             return self.refuse(from);
         }
-        let Some(protocol) = (self.make)() else { return self.refuse(from) };
+        let Some(protocol) = make_protocol(&port.core, &self.make) else { return self.refuse(from) };
         let owner = Owner::Server(self.peers.clone());
         let transport = Transport::UdpPeer(Box::new(UdpPeer { socket: port.token, address: from, owner }));
         let connection = port.core.open_established(transport, self.options.clone(), protocol, |id| {
             let entry = Entry { id, is_validated: datagrams > 1 };
             self.peers.by_address.borrow_mut().insert(from, entry);
-            self.peers.unvalidated.borrow_mut().push_back(from);
+            self.peers.unvalidated.borrow_mut().push_back((from, id));
         });
         Some(connection.id)
     }
@@ -139,11 +141,10 @@ impl Server {
             if !self.peers.is_unvalidated(&oldest) {
                 continue;
             }
-            let evicted = self.peers.by_address.borrow_mut().remove(&oldest);
-            if let Some(Entry { id, .. }) = evicted {
-                let reason = "a new peer takes the place of one that has sent a single datagram";
-                port.core.abort(id, CloseReason::Protocol(reason.to_owned()));
-            }
+            let (address, id) = oldest;
+            self.peers.by_address.borrow_mut().remove(&address);
+            let reason = "a new peer takes the place of one that has sent a single datagram";
+            port.core.abort(id, CloseReason::Protocol(reason.to_owned()));
             return true;
         }
     }
