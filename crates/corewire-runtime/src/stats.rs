@@ -77,6 +77,8 @@ counters! {
     inbox_bytes,
     /// Bytes of memory held now for payloads of RPC calls that were not taken.
     payload_bytes,
+    /// Bytes of memory held now by KCP conversations.
+    transport_bytes,
 }
 
 impl Counters {

@@ -420,3 +420,39 @@ fn a_hundred_thousand_forged_conversations_take_little_and_disturb_nobody() {
     new.kcp.send(b"new").unwrap();
     new.carry_until(3);
 }
+
+impl Peer {
+    /// Has the server keep nearly a window of segments: what comes before them never arrives.
+    fn leave_a_gap(&mut self) {
+        while self.kcp.send_capacity() > 0 {
+            self.kcp.send(&[7; 1300]).unwrap();
+        }
+        for datagram in self.due().iter().skip(1) {
+            self.socket.send(datagram).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_conversations_hold_is_counted_and_over_the_limit_the_worst_are_closed() {
+    const LIMIT: usize = 8 << 20;
+    const HELD: u64 = 250 * 1300;
+    let server = raw_echo(|server| server.memory_limit(LIMIT));
+    let mut peers: Vec<_> = (0..41).map(|conversation| Peer::new(&server, conversation, 0)).collect();
+    for peer in &mut peers {
+        // Twice, so that its address is validated.
+        for len in [5, 10] {
+            peer.kcp.send(b"hello").unwrap();
+            peer.carry_until(len);
+        }
+    }
+    let held = || server.stats().workers.transport_bytes;
+    peers[1..17].iter_mut().for_each(Peer::leave_a_gap);
+    until("it is counted", || held() > 16 * HELD);
+    assert_eq!(server.stats().sessions, 41, "below the limit nobody is closed");
+    peers[17..].iter_mut().for_each(Peer::leave_a_gap);
+    until("those over the limit are closed", || server.stats().sessions < 41 && held() <= LIMIT as u64);
+    assert!(held() > LIMIT as u64 / 2, "no more than needed: {}", held());
+    peers[0].kcp.send(b"hello").unwrap();
+    peers[0].carry_until(15);
+}

@@ -190,7 +190,7 @@ mod tests {
         budget.release(MemoryKind::Inbox, 60);
         budget.set(MemoryKind::SendQueue, 3);
         let by_kind = MemoryKind::ALL.map(|kind| budget.held_of(kind));
-        assert_eq!(by_kind, [3, 0, 0, 40, 7]);
+        assert_eq!(by_kind, [3, 0, 0, 40, 7, 0]);
         assert_eq!(budget.held(), 50);
     }
 

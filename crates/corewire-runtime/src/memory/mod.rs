@@ -29,12 +29,14 @@ pub enum MemoryKind {
     Inbox,
     /// Payloads of RPC calls that were not taken yet.
     Payload,
+    /// What KCP keeps: segments that wait to be acknowledged, to be read, or for those before them.
+    Transport,
 }
 
 impl MemoryKind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::SendQueue, Self::Deferred, Self::Reassembly, Self::Inbox, Self::Payload];
+    pub const ALL: [Self; 6] =
+        [Self::SendQueue, Self::Deferred, Self::Reassembly, Self::Inbox, Self::Payload, Self::Transport];
 
     const COUNT: usize = Self::ALL.len();
 }

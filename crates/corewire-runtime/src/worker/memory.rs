@@ -48,7 +48,13 @@ impl Memory {
 
     fn note(&self, counters: &Counters) {
         let Counters {
-            send_queue_bytes, deferred_bytes, reassembly_bytes, inbox_bytes, payload_bytes, ..
+            send_queue_bytes,
+            deferred_bytes,
+            reassembly_bytes,
+            inbox_bytes,
+            payload_bytes,
+            transport_bytes,
+            ..
         } = counters;
         let gauges = [
             (MemoryKind::SendQueue, send_queue_bytes),
@@ -56,6 +62,7 @@ impl Memory {
             (MemoryKind::Reassembly, reassembly_bytes),
             (MemoryKind::Inbox, inbox_bytes),
             (MemoryKind::Payload, payload_bytes),
+            (MemoryKind::Transport, transport_bytes),
         ];
         for (kind, gauge) in gauges {
             gauge.set(self.budget.held_of(kind) as u64);

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use super::super::control::Kcp;
 use super::super::error::{CloseReason, ReceiveError};
 use super::super::wire::{Command, Header, challenge, conversation};
+use super::memory::MemoryMeter;
 use super::settings::{SessionError, SessionEvent, SessionId};
 use super::{Session, Sessions, Slot};
 
@@ -157,6 +158,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             is_readable_told: false,
             is_end_told: false,
             is_trimmed: true,
+            memory: MemoryMeter::default(),
         });
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, session: None });

@@ -3,6 +3,7 @@
 mod admission;
 mod answers;
 mod ended;
+mod memory;
 mod repair;
 mod settings;
 mod timers;
@@ -14,6 +15,7 @@ use std::hash::Hash;
 use self::admission::Origin;
 use self::answers::Answers;
 use self::ended::Ended;
+use self::memory::MemoryMeter;
 use self::repair::Repair;
 pub use self::settings::{SessionError, SessionEvent, SessionId, SessionsConfig};
 use self::timers::Timers;
@@ -37,6 +39,7 @@ struct Session<A> {
     is_readable_told: bool,
     is_end_told: bool,
     is_trimmed: bool,
+    memory: MemoryMeter,
 }
 
 #[derive(Debug)]
@@ -347,19 +350,22 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             Some(session) => take(&mut session.kcp, id, datagram),
             None => Err(ReceiveError::Closed),
         };
-        self.after_receive(now, id, was_validated, outcome)
+        self.after_receive(now, id, datagram.len(), was_validated, outcome)
     }
 
     fn after_receive(
         &mut self,
         now: u64,
         id: SessionId,
+        len: usize,
         was_validated: bool,
         outcome: Result<(), ReceiveError>,
     ) -> Result<SessionId, SessionError> {
         self.enqueue(id);
         let Some(session) = self.get_mut(id) else { return Ok(id) };
         let mut is_news = false;
+        // Also if it is refused: what came before the fault in it is kept.
+        session.memory.note_received(len);
         if outcome.is_ok() {
             session.received_at = now;
             session.is_trimmed = false;
@@ -409,6 +415,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         let is_quiet = now >= session.received_at + TRIM_AFTER_MS && session.kcp.waiting_send() == 0;
         if is_quiet && !std::mem::replace(&mut session.is_trimmed, true) {
             session.kcp.release_memory();
+            if let Some(bytes) = session.memory.look_now(&session.kcp) {
+                self.events.push_back(SessionEvent::Memory { id, bytes });
+            }
         }
     }
 
@@ -423,6 +432,10 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         {
             return self.discard(now, id, reason);
         }
+        if let Some(bytes) = session.memory.look(&session.kcp) {
+            self.events.push_back(SessionEvent::Memory { id, bytes });
+        }
+        let Some(session) = self.get_mut(id) else { return };
         let mut at = session.received_at + idle_ms;
         if let Some(since) = session.owed_since {
             at = at.min(since + answer_ms);

@@ -109,6 +109,13 @@ pub enum SessionEvent<A> {
     Opened(SessionId),
     /// Messages can be read, or the peer has ended its side. Told once until it is polled.
     Readable(SessionId),
+    /// A session holds much more memory than was told of it, or much less: by an eighth, and 16 KiB at the least.
+    Memory {
+        /// The session.
+        id: SessionId,
+        /// Bytes that it holds now, buffers kept for reuse included.
+        bytes: usize,
+    },
     /// The session is over and its id is void.
     Closed {
         /// The session.

@@ -17,6 +17,7 @@ use super::super::{MakeProtocol, Transport, make_protocol};
 use super::conversation::Conversation;
 use super::seal::Seal;
 use crate::conn::{CloseReason, ConnId, Connection, ConnectionOptions};
+use crate::memory::{Charge, MemoryKind};
 use crate::protocol::Protocol;
 use crate::udp::UdpPort;
 use crate::warning::WarningLimit;
@@ -32,9 +33,16 @@ pub(super) struct Accept {
     pub(super) make: MakeProtocol,
 }
 
+/// The connection of a conversation.
+struct Served {
+    id: ConnId,
+    /// For what the conversation holds; made when it is more than a little.
+    charge: Option<Charge>,
+}
+
 pub(super) struct Endpoint {
     pub(super) sessions: RefCell<Sessions<SocketAddr>>,
-    connections: RefCell<HashMap<SessionId, ConnId>>,
+    connections: RefCell<HashMap<SessionId, Served>>,
     /// Conversations that had no room for all that was written.
     blocked: RefCell<Vec<SessionId>>,
     /// Datagrams on their way.
@@ -90,7 +98,7 @@ impl Endpoint {
     ) -> Connection {
         let conversation = Conversation::new(self.clone(), port.token, session, peer);
         port.core.open_established(Transport::Kcp(Box::new(conversation)), options, protocol, |id| {
-            self.connections.borrow_mut().insert(session, id);
+            self.connections.borrow_mut().insert(session, Served { id, charge: None });
         })
     }
 
@@ -104,7 +112,7 @@ impl Endpoint {
     }
 
     fn connection(&self, session: SessionId) -> Option<ConnId> {
-        self.connections.borrow().get(&session).copied()
+        self.connections.borrow().get(&session).map(|served| served.id)
     }
 
     #[inline]
@@ -161,8 +169,19 @@ impl Endpoint {
                         port.core.ended(id, reason_of(reason), took_all);
                     }
                 }
+                Some(SessionEvent::Memory { id: session, bytes }) => self.charge(port, session, bytes),
                 Some(other) => tracing::debug!(?other, "an event of KCP that this version does not know"),
             }
+        }
+    }
+
+    /// A conversation holds so many bytes by now.
+    fn charge(&self, port: &UdpPort, session: SessionId, bytes: usize) {
+        let mut connections = self.connections.borrow_mut();
+        let Some(Served { id, charge }) = connections.get_mut(&session) else { return };
+        match charge {
+            Some(charge) => charge.set(bytes),
+            None => *charge = Some(Charge::new(port.core.account(*id), MemoryKind::Transport, bytes)),
         }
     }
 
@@ -288,7 +307,7 @@ impl Endpoint {
 
     /// Ends all connections.
     pub(super) fn end_all(&self, port: &UdpPort, reason: impl Fn() -> CloseReason) {
-        self.connections.borrow().values().for_each(|id| port.core.abort(*id, reason()));
+        self.connections.borrow().values().for_each(|served| port.core.abort(served.id, reason()));
     }
 }
 
