@@ -13,7 +13,7 @@ use common::*;
 use corewire_proto::kcp::{Config, Mode};
 use corewire_runtime::transport::{MakeProtocol, kcp, udp};
 use corewire_runtime::udp::{UdpOptions, UdpPort, UdpSocket, open};
-use corewire_runtime::{CloseReason, Connection, Protocol, block_on};
+use corewire_runtime::{CloseReason, Connection, Protocol, Runtime, block_on, yield_now};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -213,4 +213,63 @@ fn a_factory_that_panics_costs_its_peer_and_no_other() {
         peer.send(b"hello").unwrap();
         wait_opened(&opened, 1).await;
     });
+}
+
+#[test]
+fn what_many_conversations_have_to_send_leaves_in_more_than_one_tick() {
+    const CONVERSATIONS: usize = 64;
+    /// As much as the window of each takes.
+    const BYTES: usize = 128 * 1300;
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let handle = runtime.handle().clone();
+    let (sender, addresses) = std::sync::mpsc::channel();
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let test = runtime.handle().spawn(move || async move {
+        let opened = Opened::default();
+        let of_server = opened.clone();
+        let make = move || Some(Box::new(recorder(&of_server, |_, _| {})) as Box<dyn Protocol>);
+        let (_port, address) = serve(Kind::Kcp, 2 * CONVERSATIONS, Box::new(make));
+        sender.send(address).unwrap();
+        wait_opened(&opened, CONVERSATIONS).await;
+        let records: Vec<_> = opened.borrow().iter().map(|(_, record)| record.clone()).collect();
+        for record in records {
+            // The address is validated by then.
+            record.wait_received(5).await;
+        }
+        let mut before = handle.stats();
+        for (connection, _) in opened.borrow().iter() {
+            connection.send(&pattern(BYTES)).unwrap();
+        }
+        let mut most = 0;
+        let all = before.sent_bytes + (CONVERSATIONS * BYTES) as u64;
+        while before.sent_bytes < all {
+            yield_now().await;
+            let now = handle.stats();
+            most = most.max(now.datagrams_sent - before.datagrams_sent);
+            before = now;
+        }
+        drop(done);
+        most
+    });
+    let address = addresses.recv().unwrap();
+    let peers = std::thread::spawn(move || {
+        block_on(async move {
+            let peers: Vec<_> = (0..CONVERSATIONS).map(|_| connect(Kind::Kcp, address)).collect();
+            for (peer, _) in &peers {
+                peer.send(b"h").unwrap();
+            }
+            some_ticks(50).await;
+            for (peer, _) in &peers {
+                peer.send(b"ello").unwrap();
+            }
+            while is_done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                some_ticks(1).await;
+            }
+        })
+        .unwrap();
+    });
+    let most = futures_lite::future::block_on(test.unwrap()).unwrap();
+    peers.join().unwrap();
+    // 128 of each.
+    assert!(most < 64 * 128 / 2, "{most} datagrams in one tick");
 }

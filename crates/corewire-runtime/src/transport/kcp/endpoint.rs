@@ -21,6 +21,7 @@ use crate::memory::{Charge, MemoryKind};
 use crate::protocol::Protocol;
 use crate::udp::UdpPort;
 use crate::warning::WarningLimit;
+use crate::worker::Meter;
 
 /// Datagrams of one session that leave before another has its turn.
 const RUN: usize = 64;
@@ -257,12 +258,18 @@ impl Endpoint {
     pub(super) fn transmit(&self, port: &UdpPort) {
         let now = port.now_ms();
         let mut out = self.out.take();
+        let mut meter = Meter::new();
         // What is lost in the socket's queue would only be sent again.
         while !port.is_blocked() {
             out.clear();
             let polled = self.sessions.borrow_mut().poll_transmit(now, &mut out, RUN);
             let Some((to, transmit)) = polled else { break };
             self.send(port, to, &out, transmit);
+            if meter.is_used(transmit.len) {
+                // The rest leaves in the next tick: others have their turn.
+                port.request_flush();
+                break;
+            }
         }
         self.out.replace(out);
         let Some(after) = self.sessions.borrow().next_timeout(now) else { return };
