@@ -902,3 +902,31 @@ fn a_fault_is_told_to_a_peer_of_version_2() {
     let Frame::GoAway(body) = frame else { panic!("{frame:?}") };
     assert_eq!((body.code, body.reason), (Code::PROTOCOL_ERROR, &error.to_string()[..]));
 }
+
+#[test]
+fn frames_that_are_answered_here_are_handed_back_to_whoever_shares_the_time() {
+    type OneFrame<'a> = &'a dyn Fn(u32) -> Vec<u8>;
+    const FRAMES: usize = 4_000;
+    let refused = |id| frame(V2, REQUEST, 0x24, id, b"\0\x01");
+    let unnamed = |id| frame(V1, REQUEST, 4, id, b"\0");
+    let init = |id| frame(V2, INIT, 0, id, b"\0");
+    let floods: [(u8, OneFrame<'_>); 3] = [(V2, &refused), (V1, &unnamed), (V2, &init)];
+    for (version, one) in floods {
+        let mut server = server(version).machine;
+        let mut out = Vec::new();
+        let mut flood = match version {
+            V1 => Vec::new(),
+            _ => frame(V2, REQUEST, 0x44, 1, &[b"\0\x01", NAMES].concat()),
+        };
+        flood.extend((2..).take(FRAMES).flat_map(one));
+        let (mut rest, len) = (&flood[..], one(0).len());
+        let mut most = 0;
+        while !rest.is_empty() {
+            let before = rest.len();
+            let event = server.receive(&mut rest, Duration::ZERO, &mut out).unwrap();
+            assert!(event.is_some() || rest.is_empty());
+            most = most.max((before - rest.len()) / len);
+        }
+        assert!(most <= 40, "{most} of {FRAMES} at once");
+    }
+}

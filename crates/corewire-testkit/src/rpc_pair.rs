@@ -107,7 +107,9 @@ impl RpcPeer {
             let Some(event) = event else {
                 return Ok::<_, ConnectionError>(Advance::Needs { consumed, total: machine.needed() });
             };
-            seen.push(Seen::of(event, machine));
+            if event != Event::Handled {
+                seen.push(Seen::of(event, machine));
+            }
             if matches!(event, Event::GoingAway(_)) {
                 seen.extend(std::iter::from_fn(|| machine.next_refused()).map(Seen::Refused));
             }

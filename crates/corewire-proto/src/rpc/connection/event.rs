@@ -83,6 +83,9 @@ pub enum Event<'a> {
     /// The peer is going away. On a client, take the calls that it never began by
     /// [`next_refused`](super::Connection::next_refused).
     GoingAway(GoAwayBody<'a>),
+    /// Many frames in a row needed nobody but the connection (refusals, pings, what comes late), and there may be more: a
+    /// chance for others to have their turn.
+    Handled,
 }
 
 /// The beginning of a call.

@@ -8,6 +8,9 @@ use crate::rpc::error::ConnectionError;
 use crate::rpc::header::{FrameType, HEADER_LEN, Header};
 use crate::rpc::output::Output;
 
+/// Frames in a row that are dealt with here before whoever calls has its turn.
+const HANDLED_MAX: usize = 32;
+
 impl<T> Connection<T> {
     /// Reads frames from the front of `input` up to the next event, and steps over them.
     ///
@@ -25,7 +28,7 @@ impl<T> Connection<T> {
         now: Duration,
         out: &mut O,
     ) -> Result<Option<Event<'a>>, ConnectionError> {
-        loop {
+        for _ in 0..HANDLED_MAX {
             let Some(header) = Header::parse(input)? else {
                 self.needed = HEADER_LEN;
                 return Ok(None);
@@ -42,6 +45,7 @@ impl<T> Connection<T> {
                 return outcome;
             }
         }
+        Ok(Some(Event::Handled))
     }
 
     /// Length of the frame that the last [`receive`](Self::receive) stopped at, in bytes, as far as it is known: at
