@@ -8,12 +8,14 @@ mod account;
 mod budget;
 mod machine;
 mod policy;
+mod shortage;
 
 pub(crate) use self::account::Account;
 pub use self::account::Charge;
 pub(crate) use self::budget::{Budget, Excess, Pressure, SharedBudget};
 pub(crate) use self::machine::default_limit;
 pub(crate) use self::policy::{Holder, Relief, relief};
+pub(crate) use self::shortage::Shortage;
 
 /// What memory is held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Core, TimerAction};
 use crate::conn::{CloseReason, PauseSet};
-use crate::memory::{Budget, Excess, Holder, MemoryKind, Pressure, Relief, SharedBudget, relief};
+use crate::memory::{Budget, Excess, Holder, MemoryKind, Pressure, Relief, SharedBudget, Shortage, relief};
 use crate::stats::Counters;
 use crate::warning::WarningLimit;
 
@@ -22,6 +22,7 @@ pub(crate) struct Memory {
     looked_at: Cell<(u64, usize)>,
     /// A timer is set, so that a worker with nothing to do looks again.
     has_timer: Cell<bool>,
+    shortage: Shortage,
     warnings: WarningLimit,
 }
 
@@ -32,6 +33,7 @@ impl Memory {
             pressure: Cell::new(Pressure::Low),
             looked_at: Cell::default(),
             has_timer: Cell::default(),
+            shortage: Shortage::default(),
             warnings: WarningLimit::default(),
         }
     }
@@ -86,6 +88,10 @@ impl Memory {
 impl Core {
     /// The end of the tick: what is held, for the budget and for whoever asks; and room is made if it is too much.
     pub(super) fn watch_memory(&self) {
+        self.watch_memory_at(self.timers.now_ms());
+    }
+
+    pub(super) fn watch_memory_at(&self, now_ms: u64) {
         self.memory.budget.set(MemoryKind::SendQueue, self.senders.pool.borrow().in_use());
         self.memory.note(&self.counters);
         let watch = &self.memory;
@@ -95,10 +101,10 @@ impl Core {
         }
         let (looked_ms, looked_held) = watch.looked_at.get();
         let grew = self.memory.budget.held() > looked_held + self.memory.budget.part() / 16;
-        let is_due = grew || self.timers.now_ms() >= looked_ms + LOOK_INTERVAL_MS;
+        let is_due = grew || now_ms >= looked_ms + LOOK_INTERVAL_MS;
         if pressure != watch.pressure.replace(pressure) || is_due {
-            watch.looked_at.set((self.timers.now_ms(), self.memory.budget.held()));
-            self.make_room(pressure);
+            watch.looked_at.set((now_ms, self.memory.budget.held()));
+            self.make_room(pressure, watch.shortage.is_overdue(pressure, now_ms));
         }
         if pressure != Pressure::Low && !watch.has_timer.replace(true) {
             self.timers.add(Duration::from_millis(LOOK_INTERVAL_MS), TimerAction::WatchMemory);
@@ -106,7 +112,7 @@ impl Core {
     }
 
     #[cold]
-    fn make_room(&self, pressure: Pressure) {
+    fn make_room(&self, pressure: Pressure, is_overdue: bool) {
         let mut conns = self.conns.table.borrow_mut();
         let holders: Vec<_> = conns
             .iter()
@@ -120,8 +126,11 @@ impl Core {
         // What connections left behind that are gone is not given back by closing others.
         let held: usize = holders.iter().map(|holder| holder.held).sum();
         let Excess { over_low, over_limit } = self.memory.budget.excess();
-        let excess =
-            Excess { over_low, over_limit: over_limit.min(held.saturating_sub(self.memory.budget.part())) };
+        let (pressure, close_max) = match is_overdue {
+            true => (Pressure::Over, over_low.saturating_sub(self.memory.budget.held().saturating_sub(held))),
+            false => (pressure, over_limit.min(held.saturating_sub(self.memory.budget.part()))),
+        };
+        let excess = Excess { over_low, over_limit: close_max };
         let Relief { resume, pause, close } = relief(pressure, excess, holders);
         if !pause.is_empty() || !close.is_empty() {
             self.memory.warn(pause.len(), close.len());

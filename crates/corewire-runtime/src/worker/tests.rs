@@ -10,7 +10,8 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
-    CloseReason, Connection, ConnectionOptions, Protocol, block_on, sleep, spawn_local, timeout, yield_now,
+    CloseReason, Connection, ConnectionOptions, MemoryKind, Protocol, block_on, sleep, spawn_local, timeout,
+    yield_now,
 };
 
 struct Nothing;
@@ -148,6 +149,32 @@ impl Protocol for Greedy {
             let _ = connection.send(&[3; 1000]);
         }
     }
+}
+
+#[test]
+fn a_pause_that_makes_no_room_ends_with_the_end_of_those_that_hold_most() {
+    block_on(async {
+        let core = current();
+        let limit = core.memory.budget.limit();
+        let opened = [(); 3].map(|()| {
+            let (socket, peer) = sockets();
+            let options = Rc::new(ConnectionOptions::default());
+            (Connection::open(socket, options, Nothing).expect("a connection"), peer)
+        });
+        let [large, middle, small] = opened.each_ref().map(|(connection, _)| connection);
+        let _held = [(large, limit / 2), (middle, limit * 7 / 16), (small, 1000)]
+            .map(|(connection, bytes)| connection.charge(MemoryKind::Reassembly, bytes));
+        let is_open = || [large, middle, small].map(Connection::is_open);
+        core.watch_memory_at(core.timers.now_ms());
+        assert_eq!(is_open(), [true; 3], "below the limit");
+        assert!(core.memory.refuses_connections());
+        let now = core.timers.now_ms();
+        core.watch_memory_at(now + 29_000);
+        assert_eq!(is_open(), [true; 3], "what they have begun may be whole soon");
+        core.watch_memory_at(now + 30_000);
+        assert_eq!(is_open(), [false, true, true]);
+    })
+    .expect("a worker");
 }
 
 #[test]
