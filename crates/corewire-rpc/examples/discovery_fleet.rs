@@ -68,7 +68,7 @@ pub struct Report {
 pub fn run_fleet(registry: &str, server: impl Fn(&str) -> Command) -> Result<Report, AnyError> {
     let start = |name: &str| Server::start(server(name));
     let (killed, drained, _kept) = (start("killed")?, start("drained")?, start("kept")?);
-    let channel = corewire::wait(Channel::discover(registry, "Fleet").eager().build())?;
+    let channel = corewire::block_on(Channel::discover(registry, "Fleet").eager().build())?;
     until_answered_by(&channel, &["killed", "drained", "kept"])?;
     let (stop, mut report) = (AtomicBool::new(false), Report::default());
     std::thread::scope(|scope| {
@@ -100,7 +100,7 @@ pub fn call(channel: &Channel, stop: &AtomicBool) -> Report {
     let mut report = Report::default();
     while !stop.load(Ordering::Relaxed) {
         report.calls += 1;
-        if let Err(status) = corewire::wait(channel.unary("Fleet/who", "").idempotent()) {
+        if let Err(status) = corewire::block_on(channel.unary("Fleet/who", "").idempotent()) {
             report.failed.push(status);
         }
     }
@@ -112,7 +112,7 @@ pub fn until_answered_by(channel: &Channel, servers: &[&str]) -> Result<(), AnyE
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut missing = servers.to_vec();
     while !missing.is_empty() {
-        let answer = corewire::wait(channel.unary("Fleet/who", "").idempotent())?;
+        let answer = corewire::block_on(channel.unary("Fleet/who", "").idempotent())?;
         missing.retain(|server| answer != server.as_bytes());
         if Instant::now() > deadline {
             return Err(format!("no answer from {missing:?}").into());

@@ -90,15 +90,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let channel = Channel::to(URI).build()?;
-    let (mut say, mut hear) = corewire::wait(channel.bidi::<Line, Line>("Chat/talk"))?;
+    let (mut say, mut hear) = corewire::block_on(channel.bidi::<Line, Line>("Chat/talk"))?;
     std::thread::spawn(move || {
-        while let Some(Ok(Line { from, text })) = corewire::wait(hear.next()) {
+        while let Some(Ok(Line { from, text })) = corewire::block_on(hear.next()) {
             println!("{from}: {text}");
         }
     });
     for text in std::io::stdin().lock().lines() {
-        corewire::wait(say.send(Line { from: name.clone(), text: text? }))?;
+        corewire::block_on(say.send(Line { from: name.clone(), text: text? }))?;
     }
-    corewire::wait(say.finish())?;
+    corewire::block_on(say.finish())?;
     Ok(())
 }

@@ -123,7 +123,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .interceptor(Token("open sesame"))
         .build()?;
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse()?;
-    corewire::wait(async {
+    corewire::block_on(async {
         if let Err(refused) = stranger.unary("Echo/echo", "let me in").await {
             println!("the stranger: {refused}");
         }

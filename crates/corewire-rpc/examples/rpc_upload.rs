@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut source = std::fs::File::open(&file)?;
     let whole = source.metadata()?.len();
-    let answer = corewire::wait(async {
+    let answer = corewire::block_on(async {
         let opening = channel.client_stream::<Bytes, Bytes>("Files/put").metadata("name", file.clone());
         let (mut sink, reply) = opening.await?;
         let (mut sent, mut part) = (0, vec![0; PART]);

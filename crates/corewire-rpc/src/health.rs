@@ -20,9 +20,9 @@
 //! let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo).health(&health).workers(1).start()?;
 //!
 //! let client = HealthClient::new(Channel::to(server.uri()).build()?);
-//! assert_eq!(corewire::wait(client.check("Echo"))?, HealthStatus::Serving);
+//! assert_eq!(corewire::block_on(client.check("Echo"))?, HealthStatus::Serving);
 //! health.set("Echo", HealthStatus::NotServing);
-//! assert_eq!(corewire::wait(client.check("Echo"))?, HealthStatus::NotServing);
+//! assert_eq!(corewire::block_on(client.check("Echo"))?, HealthStatus::NotServing);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -22,7 +22,7 @@
 //! let server = RpcServer::bind("tcp://127.0.0.1:0").service(chat).workers(1).start()?;
 //!
 //! let channel = Channel::to(server.uri()).build()?;
-//! corewire::wait(async {
+//! corewire::block_on(async {
 //!     assert_eq!(channel.unary("Chat/echo", "Hello").await?, "Hello");
 //!
 //!     let (mut say, mut answers) = channel.bidi::<Bytes, Bytes>("Chat/talk").await?;
@@ -126,7 +126,7 @@ pub use corewire_rpc_macros::message;
 ///
 /// let server = RpcServer::bind("tcp://127.0.0.1:0").service(LinesServer::new(Mine)).workers(1).start()?;
 /// let lines = LinesClient::new(Channel::to(server.uri()).build()?);
-/// corewire::wait(async {
+/// corewire::block_on(async {
 ///     assert_eq!(lines.shout(Line { text: "ho".into() }).await?.text, "HO");
 ///
 ///     let (mut sink, count) = lines.count().await?;

@@ -13,7 +13,7 @@
 //! let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo).listing().workers(1).start()?;
 //! let channel = Channel::to(server.uri()).build()?;
 //!
-//! let echo = corewire::wait(listing::describe(&channel, "Echo"))?;
+//! let echo = corewire::block_on(listing::describe(&channel, "Echo"))?;
 //! assert_eq!((&*echo.methods[0].name, &*echo.methods[0].mode), ("echo", "unary"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -29,7 +29,7 @@ use crate::status::Status;
 ///     .bidi("echo", |said: Streaming, answers: Sink, _: Context| async move { said.forward(answers).await });
 /// let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo).workers(1).start()?;
 /// let channel = Channel::to(server.uri()).build()?;
-/// corewire::wait(async {
+/// corewire::block_on(async {
 ///     let (mut say, mut answers) = channel.bidi::<Bytes, Bytes>("Chat/echo").await?;
 ///     say.send("one".into()).await?;
 ///     drop(say);

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use corewire::{ServerHandle, wait};
+use corewire::{ServerHandle, block_on};
 use corewire_proto::rpc::Frame;
 use corewire_rpc::{Channel, Code, RpcServer, ServerGauges, Version};
 use support::{Raw, Running, channel, eventually, gauged, settles, stuck};
@@ -71,7 +71,7 @@ impl Bench {
 
     #[track_caller]
     fn is_polite_to_others(&self) {
-        let answer = wait(self.polite.unary("EchoService/echo", "x").timeout(Duration::from_secs(5)));
+        let answer = block_on(self.polite.unary("EchoService/echo", "x").timeout(Duration::from_secs(5)));
         assert_eq!(answer.unwrap(), "x");
     }
 
@@ -139,13 +139,13 @@ fn holds_no_more_than_the_server_may(piece: &[u8]) {
         let _ = raw.0.write_all(&frame(SETTINGS, 0, 0, b""));
         let _ = raw.0.write_all(piece);
         attackers.push(raw);
-        let now = wait(bench.gauges.read());
+        let now = block_on(bench.gauges.read());
         // All that one attacker sends may come in one turn of the worker, before room is made.
         let most = LIMIT + piece.len() + (1 << 20);
         assert!(now.unread_bytes + now.buffered_bytes < most, "{now:?}");
         bench.is_polite_to_others();
     }
-    let now = wait(bench.gauges.read());
+    let now = block_on(bench.gauges.read());
     assert!(now.unread_bytes + now.buffered_bytes > LIMIT / 4, "it serves as many as it can: {now:?}");
     drop(attackers);
     settles(&bench.gauges, 1);

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
 
-use corewire::{ServerHandle, wait};
+use corewire::{ServerHandle, block_on};
 use corewire_proto::rpc::Frame;
 use corewire_rpc::{Bytes, Channel, Code, ServerGauges, Settings, Status, Version};
 use support::{Raw, Running, VERSIONS, channel, dump, eventually, gauged, settles, stuck};
@@ -86,7 +86,7 @@ impl Bench {
         let soon = Duration::from_millis(20);
         let (server, gauges) = gauged(|server| server.service(stuck(&running)).half_close_timeout(soon));
         let other = channel(&server, Version::V2);
-        wait(other.unary("EchoService/echo", "x")).unwrap();
+        block_on(other.unary("EchoService/echo", "x")).unwrap();
         Self { server, gauges, running, other }
     }
 
@@ -100,7 +100,7 @@ impl Bench {
     /// The other's connection is the same and works; of the faulty one nothing is left.
     #[track_caller]
     fn is_unharmed(&self) {
-        assert_eq!(wait(self.other.unary("EchoService/echo", "y")).unwrap(), "y");
+        assert_eq!(block_on(self.other.unary("EchoService/echo", "y")).unwrap(), "y");
         settles(&self.gauges, 1);
         assert_eq!(self.running.now(), 0, "its handlers were dropped");
     }
@@ -267,12 +267,12 @@ fn a_client_that_sends_and_never_reads_is_held_back_within_the_limits() {
             taken += 64 * body.len();
             assert!(taken < 256 << 20, "the server takes without end");
         }
-        let now = wait(gauges.read());
+        let now = block_on(gauges.read());
         // A piece of output is handed on when it comes to 64 KiB, and one receive brings 640 KiB at the most.
         assert!(now.unsent_bytes < HIGH_WATER + 128 * 1024, "{now:?}");
         assert!(now.unread_bytes < 1 << 20, "{now:?}");
         let other = channel(&server, Version::V2);
-        assert_eq!(wait(other.unary("EchoService/echo", "y")).unwrap(), "y");
+        assert_eq!(block_on(other.unary("EchoService/echo", "y")).unwrap(), "y");
         drop((greedy, other));
         settles(&gauges, 0);
     }
@@ -284,7 +284,7 @@ fn ids_that_wrap_in_the_middle_of_calls_of_every_mode_reach_the_right_ones() {
     for version in VERSIONS {
         let settings = Settings { first_id: u32::MAX - 20, ..Settings::default() };
         let channel = Channel::to(server.uri()).protocol(version).settings(settings).build().unwrap();
-        wait(async {
+        block_on(async {
             let mut open = Vec::new();
             for i in 0..20_u8 {
                 let message = Bytes::from(vec![i; 10]);
@@ -317,7 +317,7 @@ fn a_cancel_that_crosses_the_reply_hurts_nobody_and_leaves_nothing() {
     let (server, gauges) = gauged(|server| server);
     for version in VERSIONS {
         let uri = server.uri().to_owned();
-        corewire::block_on(async move {
+        corewire::run(async move {
             let channel = Channel::to(uri).protocol(version).build().unwrap();
             for round in 0..500 {
                 let mut dropped = channel.unary("EchoService/echo", "x");
@@ -387,7 +387,7 @@ fn a_server_that_says_nonsense_ends_every_call_of_that_connection_and_leaves_not
                 raw.0.write_all(&bytes).unwrap();
                 raw.read_to_end();
             });
-            corewire::block_on(async move {
+            corewire::run(async move {
                 let channel = Channel::to(uri).protocol(version).build().unwrap();
                 let caller = channel.clone();
                 let unary = corewire::spawn_local(async move { caller.unary("Some/call", "x").await });

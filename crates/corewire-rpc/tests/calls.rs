@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use corewire::block_on;
 use corewire::runtime::Runtime;
-use corewire::wait;
 use corewire_rpc::{
     Bytes, Channel, Code, Context, Message, Retry, Service, Sink, Status, Streaming, TraceContext, Version,
 };
@@ -30,7 +30,7 @@ fn every_mode_works_from_a_plain_thread_in_both_versions() {
     let server = server(|server| server);
     for version in VERSIONS {
         let channel = channel(&server, version);
-        wait(all_calls(&channel, version == Version::V2)).unwrap();
+        block_on(all_calls(&channel, version == Version::V2)).unwrap();
     }
 }
 
@@ -38,7 +38,7 @@ fn every_mode_works_from_a_plain_thread_in_both_versions() {
 fn every_mode_works_on_a_worker_in_both_versions() {
     let server = server(|server| server);
     let uri = server.uri().to_owned();
-    corewire::block_on(async move {
+    corewire::run(async move {
         for version in VERSIONS {
             let channel = Channel::to(uri.clone()).protocol(version).build().unwrap();
             all_calls(&channel, version == Version::V2).await.unwrap();
@@ -65,7 +65,7 @@ fn unknown_services_methods_modes_and_routes_have_their_codes_and_keep_the_conne
     });
     for version in VERSIONS {
         let channel = channel(&server, version);
-        wait(async {
+        block_on(async {
             let code = |result: Result<Bytes, Status>| result.unwrap_err().code();
             assert_eq!(code(channel.unary("Nobody/echo", "x").await), Code::SERVICE_NOT_FOUND);
             assert_eq!(code(channel.unary("One/nothing", "x").await), Code::METHOD_NOT_FOUND);
@@ -99,7 +99,7 @@ fn a_panic_fails_its_call_as_internal_and_nothing_else() {
     });
     for version in VERSIONS {
         let channel = channel(&server, version);
-        wait(async {
+        block_on(async {
             for path in ["Bad/now", "Bad/later", "Bad/now"] {
                 assert_eq!(channel.unary(path, "").await.unwrap_err().code(), Code::INTERNAL, "{path}");
             }
@@ -118,12 +118,12 @@ fn what_a_handler_fails_with_reaches_the_caller_whole_in_version_2() {
             Err::<Bytes, _>(Status::new(Code(1_234), "not today").with_details("come back"))
         }))
     });
-    let status = wait(channel(&server, Version::V2).unary("No/no", "")).unwrap_err();
+    let status = block_on(channel(&server, Version::V2).unary("No/no", "")).unwrap_err();
     assert_eq!(
         (status.code(), status.message(), &status.details()[..]),
         (Code(1_234), "not today", &b"come back"[..])
     );
-    let status = wait(channel(&server, Version::V1).unary("No/no", "")).unwrap_err();
+    let status = block_on(channel(&server, Version::V1).unary("No/no", "")).unwrap_err();
     assert_eq!(status.code(), Code::UNKNOWN, "version 1 ends at 10");
 }
 
@@ -132,7 +132,7 @@ fn a_dropped_call_is_cancelled_at_the_server() {
     let running = Running::default();
     let server = server(|server| server.service(stuck(&running)));
     let channel = channel(&server, Version::V2);
-    wait(async {
+    block_on(async {
         let mut call = channel.unary("Stuck/unary", "");
         assert!(futures_lite::future::poll_once(&mut call).await.is_none());
         let both = channel.bidi::<Bytes, Bytes>("Stuck/bidi").await.unwrap();
@@ -151,7 +151,7 @@ fn a_deadline_ends_the_call_on_both_sides() {
     let channel = channel(&server, Version::V2);
     let began = Instant::now();
     let call = channel.unary("Stuck/unary", "").timeout(Duration::from_millis(50));
-    assert_eq!(wait(call).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
+    assert_eq!(block_on(call).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
     assert!(began.elapsed() >= Duration::from_millis(50));
     eventually("the handler is dropped", || running.now() == 0);
 }
@@ -162,7 +162,7 @@ fn a_deadline_is_kept_by_the_server_alone_too() {
     let server = server(|server| server.service(stuck(&running)).call_timeout(Duration::from_millis(30)));
     for version in VERSIONS {
         let channel = channel(&server, version);
-        let status = wait(channel.unary("Stuck/unary", "")).unwrap_err();
+        let status = block_on(channel.unary("Stuck/unary", "")).unwrap_err();
         assert_eq!(status.code(), Code::DEADLINE_EXCEEDED);
     }
     eventually("the handlers are dropped", || running.now() == 0);
@@ -184,7 +184,7 @@ fn calls_made_inside_a_handler_inherit_its_deadline() {
     });
     let channel = channel(&outer, Version::V2);
     let call = channel.unary("Outer/call", "").timeout(Duration::from_millis(100));
-    assert_eq!(wait(call).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
+    assert_eq!(block_on(call).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
     assert!(left.lock().unwrap().unwrap() <= Duration::from_millis(100));
     eventually("the inner handler is dropped", || running.now() == 0);
 }
@@ -215,7 +215,7 @@ fn a_handler_passes_on_what_is_left_of_its_deadline_and_the_trace_of_its_caller(
     });
     let trace: TraceContext = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
     let channel = channel(&outer, Version::V2);
-    wait(
+    block_on(
         channel.unary("Outer/call", "").timeout(Duration::from_secs(60)).trace_state("vendor=1").trace(trace),
     )
     .unwrap();
@@ -264,9 +264,9 @@ fn calls_that_a_handler_makes_inherit_its_deadline_and_its_trace_unless_they_are
     ] {
         let call = channel.unary("Outer/call", how).timeout(Duration::from_secs(60));
         let call = call.trace(trace.parse().unwrap()).trace_state("vendor=1");
-        assert_eq!(wait(call).unwrap(), seen, "{how}");
+        assert_eq!(block_on(call).unwrap(), seen, "{how}");
     }
-    assert_eq!(wait(channel.unary("Outer/call", "local")).unwrap(), "false||");
+    assert_eq!(block_on(channel.unary("Outer/call", "local")).unwrap(), "false||");
 }
 
 #[test]
@@ -275,12 +275,12 @@ fn a_shutdown_cuts_at_its_deadline_what_is_left_and_says_how_much() {
     for version in VERSIONS {
         let (server, gauges) = gauged(|server| server.service(stuck(&running)));
         let channels = [channel(&server, version), channel(&server, version), channel(&server, version)];
-        wait(channels[0].unary("EchoService/echo", "x")).unwrap();
+        block_on(channels[0].unary("EchoService/echo", "x")).unwrap();
         let calls: Vec<_> = channels[1..]
             .iter()
             .map(|channel| {
                 let channel = channel.clone();
-                std::thread::spawn(move || wait(channel.unary("Stuck/unary", "")))
+                std::thread::spawn(move || block_on(channel.unary("Stuck/unary", "")))
             })
             .collect();
         eventually("both run", || running.now() == 2);
@@ -293,7 +293,7 @@ fn a_shutdown_cuts_at_its_deadline_what_is_left_and_says_how_much() {
             assert_eq!(call.join().unwrap().unwrap_err().code(), Code::CONNECTION_CLOSED);
         }
         assert_eq!(running.now(), 0, "the handlers were dropped");
-        assert_eq!(wait(gauges.read()), corewire_rpc::Gauges::default());
+        assert_eq!(block_on(gauges.read()), corewire_rpc::Gauges::default());
     }
 }
 
@@ -304,7 +304,7 @@ fn ten_thousand_pending_calls_fail_at_once_and_once_each_when_their_server_dies(
     let uri = server.uri().to_owned();
     let (sender, receiver) = std::sync::mpsc::channel();
     let client = std::thread::spawn(move || {
-        corewire::block_on(async move {
+        corewire::run(async move {
             let channel = Channel::to(uri).timeout(Duration::from_secs(60)).build().unwrap();
             let calls: Vec<_> = (0..10_000)
                 .map(|_| {
@@ -337,14 +337,14 @@ fn a_channel_comes_back_when_its_server_does() {
     let first = server(|server| server);
     let port = first.local_addrs()[0].port();
     let channel = channel(&first, Version::V2);
-    wait(async { channel.unary("EchoService/echo", "1").await }).unwrap();
+    block_on(async { channel.unary("EchoService/echo", "1").await }).unwrap();
     first.shutdown(Duration::from_secs(5));
     let second = corewire_rpc::RpcServer::bind(format!("tcp://127.0.0.1:{port}"))
         .service(echo_service("EchoService"))
         .workers(1)
         .start()
         .unwrap();
-    assert_eq!(wait(channel.unary("EchoService/echo", "2")).unwrap(), "2");
+    assert_eq!(block_on(channel.unary("EchoService/echo", "2")).unwrap(), "2");
     drop(second);
 }
 
@@ -352,10 +352,10 @@ fn a_channel_comes_back_when_its_server_does() {
 fn without_a_server_a_call_waits_or_fails_fast_as_it_is_told() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let channel = Channel::to(format!("tcp://{closed}")).build().unwrap();
-    let status = wait(channel.unary("A/b", "").fail_fast()).unwrap_err();
+    let status = block_on(channel.unary("A/b", "").fail_fast()).unwrap_err();
     assert_eq!(status.code(), Code::UNAVAILABLE, "{status}");
     assert!(status.is_unprocessed());
-    let status = wait(channel.unary("A/b", "").timeout(Duration::from_millis(50))).unwrap_err();
+    let status = block_on(channel.unary("A/b", "").timeout(Duration::from_millis(50))).unwrap_err();
     assert_eq!(status.code(), Code::DEADLINE_EXCEEDED, "{status}");
 }
 
@@ -380,11 +380,11 @@ fn shutdown_lets_calls_finish_and_sends_new_ones_elsewhere() {
     let second = server(|server| server);
     let channel = Channel::to(first.uri()).and(second.uri()).build().unwrap();
     let caller = channel.clone();
-    let pending = std::thread::spawn(move || wait(caller.unary("Slow/wait", "")));
+    let pending = std::thread::spawn(move || block_on(caller.unary("Slow/wait", "")));
     eventually("the call runs", || gate.lock().unwrap().is_some());
     let stopping = std::thread::spawn(move || first.shutdown(Duration::from_secs(10)));
     eventually("a new call reaches the second server", || {
-        wait(channel.unary("EchoService/echo", "x").timeout(Duration::from_secs(1))).is_ok()
+        block_on(channel.unary("EchoService/echo", "x").timeout(Duration::from_secs(1))).is_ok()
             && second.stats().sessions == 1
     });
     sender.send(()).unwrap();
@@ -414,7 +414,7 @@ fn a_slow_consumer_stops_its_own_producer_and_nobody_else() {
         ))
     });
     let channel = channel(&server, Version::V2);
-    wait(async {
+    block_on(async {
         let mut slow = channel.server_stream::<Bytes, Bytes>("Flood/run", Bytes::new()).await.unwrap();
         eventually("the window is full", || sent.load(Ordering::SeqCst) >= 26);
         for i in 0..100 {
@@ -444,7 +444,7 @@ fn typed_messages_and_metadata_arrive() {
         server.service(service)
     });
     let channel = channel(&server, Version::V2);
-    wait(async {
+    block_on(async {
         let Compact(sum): Compact<i64> = channel.call("Typed/sum", Json(vec![1_i64, 2, 39])).await.unwrap();
         assert_eq!(sum, 42);
         let wrong = channel.unary("Typed/sum", "no json").await.unwrap_err();

@@ -29,7 +29,7 @@ fn a_client_that_sends_nothing_is_closed_after_the_first_frame_timeout() {
 fn a_frame_whose_rest_never_comes_closes_the_connection() {
     let (server, gauges) = gauged(|server| server.net(|net| net.frame_timeout(Some(TIMEOUT))));
     let polite = support::channel(&server, Version::V2);
-    let call = || corewire::wait(polite.unary("EchoService/echo", "x")).unwrap();
+    let call = || corewire::block_on(polite.unary("EchoService/echo", "x")).unwrap();
     call();
     for version in [1, 2] {
         // A heartbeat or SETTINGS that is whole, and half of the next frame.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use corewire::{ServerError, ServerHandle, wait};
+use corewire::{ServerError, ServerHandle, block_on};
 use corewire_rpc::discover::registry::{
     ConsistentHash, Endpoint, LocalLease, LocalRegistry, OutlierConfig, PanicConfig, RoundRobin,
     SmoothWeighted,
@@ -71,11 +71,11 @@ fn in_turn(registry: &LocalRegistry) -> DiscoverBuilder {
 }
 
 fn build(builder: DiscoverBuilder) -> Channel {
-    wait(builder.build()).unwrap()
+    block_on(builder.build()).unwrap()
 }
 
 fn name(channel: &Channel) -> Result<String, Status> {
-    wait(channel.unary("Who/name", "")).map(|name| String::from_utf8(name.to_vec()).unwrap())
+    block_on(channel.unary("Who/name", "")).map(|name| String::from_utf8(name.to_vec()).unwrap())
 }
 
 /// How often each server answers.
@@ -115,7 +115,7 @@ fn typed_clients_work_and_the_default_balancer_too() {
     let registry = LocalRegistry::new();
     let _one = server(&registry, "one");
     let client = WhoClient::new(build(Channel::discover(&registry, "Who")));
-    assert_eq!(wait(client.name()).unwrap(), "one");
+    assert_eq!(block_on(client.name()).unwrap(), "one");
 }
 
 /// Calls all the time from a thread, and counts what fails.
@@ -126,7 +126,7 @@ fn under_load(channel: &Channel, is_idempotent: bool, during: impl FnOnce()) -> 
             let (mut done, mut failed) = (0, Vec::new());
             while !stop.load(Ordering::Relaxed) {
                 let call = channel.unary("Who/name", "");
-                match wait(if is_idempotent { call.idempotent() } else { call }) {
+                match block_on(if is_idempotent { call.idempotent() } else { call }) {
                     Ok(_) => done += 1,
                     Err(status) => failed.push(status),
                 }
@@ -191,7 +191,7 @@ fn a_call_in_flight_is_finished_when_its_endpoint_goes_away() {
     let lease = put(&registry, "one", server.local_addrs()[0]);
     let channel = build(in_turn(&registry));
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| wait(channel.unary("Who/wait", "300")));
+        let call = scope.spawn(|| block_on(channel.unary("Who/wait", "300")));
         eventually("the call has begun", || begun.load(Ordering::SeqCst) == 1);
         lease.deregister().unwrap();
         assert_eq!(call.join().unwrap().unwrap(), "one");
@@ -205,7 +205,7 @@ fn a_stream_in_flight_goes_on_when_its_endpoint_goes_away() {
     let server = unregistered("one");
     let lease = put(&registry, "one", server.local_addrs()[0]);
     let channel = build(in_turn(&registry));
-    wait(async {
+    block_on(async {
         let mut ticks = channel.server_stream::<Bytes, Bytes>("Who/ticks", Bytes::new()).await.unwrap();
         assert_eq!(ticks.next().await.unwrap().unwrap(), "tick");
         lease.deregister().unwrap();
@@ -220,10 +220,10 @@ fn a_stream_in_flight_goes_on_when_its_endpoint_goes_away() {
 fn without_endpoints_calls_wait_or_fail_at_once_as_they_are_told() {
     let registry = LocalRegistry::new();
     let channel = build(Channel::discover(&registry, "Who"));
-    let failed = wait(channel.unary("Who/name", "").fail_fast()).unwrap_err();
+    let failed = block_on(channel.unary("Who/name", "").fail_fast()).unwrap_err();
     assert_eq!(failed.code(), Code::UNAVAILABLE);
     assert!(failed.is_unprocessed() && failed.message().contains("knows no endpoint of Who"), "{failed}");
-    let late = wait(channel.unary("Who/name", "").timeout(Duration::from_millis(50))).unwrap_err();
+    let late = block_on(channel.unary("Who/name", "").timeout(Duration::from_millis(50))).unwrap_err();
     assert_eq!(late.code(), Code::DEADLINE_EXCEEDED);
     assert!(late.message().contains("knows no endpoint of Who"), "{late}");
     std::thread::scope(|scope| {
@@ -233,7 +233,7 @@ fn without_endpoints_calls_wait_or_fail_at_once_as_they_are_told() {
         assert_eq!(waiting.join().unwrap().unwrap(), "one");
     });
     let fast = build(Channel::discover(&registry, "Never").fail_fast());
-    assert_eq!(wait(fast.unary("Never/was", "")).unwrap_err().code(), Code::UNAVAILABLE);
+    assert_eq!(block_on(fast.unary("Never/was", "")).unwrap_err().code(), Code::UNAVAILABLE);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn endpoints_that_refuse_hang_or_answer_garbage_are_passed_over() {
     let alone =
         build(in_turn(&registry).channel(|c| c.connect_timeout(Duration::from_millis(200))).fail_fast());
     let began = Instant::now();
-    let failed = wait(alone.unary("Who/name", "")).unwrap_err();
+    let failed = block_on(alone.unary("Who/name", "")).unwrap_err();
     assert!(failed.code() == Code::UNAVAILABLE && failed.is_unprocessed(), "{failed}");
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     let _good = (server(&registry, "good"), server(&registry, "better"));
@@ -330,7 +330,7 @@ fn put_many(registry: &LocalRegistry, servers: &[ServerHandle], count: usize) ->
 
 /// Endpoints of a channel: listed, held, connected.
 fn endpoints(channel: &Channel) -> (usize, usize, usize) {
-    let now = wait(channel.endpoints()).unwrap();
+    let now = block_on(channel.endpoints()).unwrap();
     (now.listed, now.held, now.connected)
 }
 
@@ -394,7 +394,7 @@ fn a_call_that_failed_is_made_again_elsewhere_if_it_may_be() {
     let _sick = put(&registry, "sick", sick.local_addrs()[0]);
     eventually("both are connected to", || name(&channel).is_err());
     for _ in 0..20 {
-        assert_eq!(wait(channel.unary("Who/name", "").idempotent()).unwrap(), "well");
+        assert_eq!(block_on(channel.unary("Who/name", "").idempotent()).unwrap(), "well");
     }
 }
 
@@ -419,7 +419,7 @@ fn calls_with_the_same_key_go_to_the_same_endpoint() {
     let registry = LocalRegistry::new();
     let _servers = ["one", "two", "three"].map(|name| server(&registry, name));
     let channel = build(in_turn(&registry).balancer(ConsistentHash::new()));
-    let by = |key: u64| wait(channel.unary("Who/name", "").balance_by(key)).unwrap();
+    let by = |key: u64| block_on(channel.unary("Who/name", "").balance_by(key)).unwrap();
     eventually("all are connected to", || {
         (0..32).map(by).collect::<std::collections::HashSet<_>>().len() == 3
     });
@@ -478,10 +478,10 @@ fn all_services_of_a_server_are_registered_or_those_that_were_chosen() {
 
 #[test]
 fn a_registry_that_cannot_be_reached_is_said_at_once() {
-    let refused = wait(Channel::discover("file:/nowhere/x.toml", "Who").build()).unwrap_err();
+    let refused = block_on(Channel::discover("file:/nowhere/x.toml", "Who").build()).unwrap_err();
     assert!(matches!(refused, DiscoverError::Registry(_)), "{refused}");
     assert!(refused.to_string().contains("/nowhere/x.toml"), "{refused}");
-    let bad_name = wait(Channel::discover("local", "a/b").build()).unwrap_err();
+    let bad_name = block_on(Channel::discover("local", "a/b").build()).unwrap_err();
     assert!(bad_name.to_string().contains("'/'"), "{bad_name}");
     // Waited for, as its address says.
     let file = std::env::temp_dir().join(format!("corewire-discover-{}.toml", std::process::id()));
@@ -543,7 +543,7 @@ fn an_endpoint_of_a_scheme_that_is_not_spoken_is_left_out_with_the_reason() {
     let registry = LocalRegistry::new();
     let _lease = put(&registry, "secret", "tls://127.0.0.1:443");
     let channel = build(in_turn(&registry).fail_fast());
-    let failed = wait(channel.unary("Who/name", "")).unwrap_err();
+    let failed = block_on(channel.unary("Who/name", "")).unwrap_err();
     assert_eq!(failed.code(), Code::UNAVAILABLE);
     assert!(failed.message().contains("secret") && failed.message().contains("tls"), "{failed}");
     let server = unregistered("plain");

@@ -74,7 +74,7 @@ fn a_client_that_pipelines_unary_calls_without_end_keeps_no_other_waiting() {
         }
     });
     let polite = channel(&server, Version::V1);
-    corewire::wait(async {
+    corewire::block_on(async {
         while handled.load(Ordering::Relaxed) < 20_000 {
             assert_eq!(polite.unary("EchoService/echo", "Hello").await.unwrap(), "Hello");
         }
@@ -116,7 +116,7 @@ fn a_handler_that_has_many_messages_to_take_lets_others_have_their_turn() {
     });
     for version in VERSIONS {
         let channel = channel(&server, version);
-        let most = corewire::wait(async {
+        let most = corewire::block_on(async {
             let call = channel.client_stream::<Bytes, Bytes>("Greedy/takes");
             let (mut sink, most) = call.first("first".into()).await?;
             for _ in 0..MESSAGES {

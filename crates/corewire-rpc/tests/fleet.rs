@@ -47,7 +47,7 @@ mod on_etcd {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
-    use corewire::wait;
+    use corewire::block_on;
     use corewire_rpc::Channel;
     use corewire_rpc::discover::connect;
 
@@ -66,7 +66,7 @@ mod on_etcd {
         let Some(mut etcd) = etcd::Etcd::start("no_call_fails_while_etcd_is_away") else { return };
         let address = format!("etcd://{}/away?ttl=1s", etcd.member());
         let _servers = ["one", "two"].map(|name| fleet::Server::start(server(&address, name)).unwrap());
-        let channel = wait(Channel::discover(&address, "Fleet").eager().build()).unwrap();
+        let channel = block_on(Channel::discover(&address, "Fleet").eager().build()).unwrap();
         fleet::until_answered_by(&channel, &["one", "two"]).unwrap();
         let stop = AtomicBool::new(false);
         let (report, back) = std::thread::scope(|scope| {
@@ -77,8 +77,8 @@ mod on_etcd {
             etcd.restart();
             let answers = Instant::now();
             let back = loop {
-                let fresh = wait(connect(&format!("{address}&wait=true"))).unwrap();
-                if wait(fresh.discover("Fleet")).unwrap().len() == 2 {
+                let fresh = block_on(connect(&format!("{address}&wait=true"))).unwrap();
+                if block_on(fresh.discover("Fleet")).unwrap().len() == 2 {
                     break answers.elapsed();
                 }
                 assert!(answers.elapsed() < Duration::from_secs(20), "the servers are not registered again");

@@ -8,14 +8,14 @@ use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use corewire::wait;
+use corewire::block_on;
 use corewire_rpc::{Bytes, Channel, Code, Context, Service, Settings, Sink, Status, Version};
 use support::server;
 
 /// Runs it on a thread of its own, since what is stopped for good is waited for without end.
 fn within<T: Send + 'static>(limit: Duration, work: impl Future<Output = T> + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(wait(work)));
+    std::thread::spawn(move || sender.send(block_on(work)));
     receiver.recv_timeout(limit).expect("done in time")
 }
 
@@ -125,10 +125,10 @@ fn a_call_made_inside_a_handler_by_a_channel_of_another_worker_inherits_the_dead
         }))
     });
     let caller = Channel::to(outer.uri()).build().unwrap();
-    let left = wait(caller.unary("Outer/left", "").timeout(Duration::from_secs(5))).unwrap();
+    let left = block_on(caller.unary("Outer/left", "").timeout(Duration::from_secs(5))).unwrap();
     let left: u64 = std::str::from_utf8(&left).unwrap().parse().unwrap();
     assert!(left <= 5, "{left} s of 5");
-    assert_eq!(wait(caller.unary("Outer/none", "")).unwrap_err().code(), Code::METHOD_NOT_FOUND);
+    assert_eq!(block_on(caller.unary("Outer/none", "")).unwrap_err().code(), Code::METHOD_NOT_FOUND);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use corewire::wait;
+use corewire::block_on;
 use corewire_rpc::{Bytes, Status, Version};
 use futures_lite::future::poll_once;
 use support::{channel, gauged, settles};
@@ -13,7 +13,7 @@ use support::{channel, gauged, settles};
 /// Runs it on a thread of its own, since what is lost is waited for without end.
 fn within(limit: Duration, work: impl Future<Output = Result<(), Status>> + Send + 'static) {
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(wait(work)));
+    std::thread::spawn(move || sender.send(block_on(work)));
     receiver.recv_timeout(limit).expect("done in time").unwrap();
 }
 
@@ -43,6 +43,6 @@ fn a_stream_that_is_dropped_while_it_is_read_takes_nothing_of_the_stream_after_i
         }
         Ok::<(), Status>(())
     });
-    assert!(wait(channel.gauges()).is_idle());
+    assert!(block_on(channel.gauges()).is_idle());
     settles(&gauges, 1);
 }

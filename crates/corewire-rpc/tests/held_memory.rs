@@ -8,7 +8,7 @@ mod support;
 use std::io::Write;
 use std::time::Duration;
 
-use corewire::wait;
+use corewire::block_on;
 use corewire_rpc::{Settings, Version};
 use support::{Raw, Running, channel, gauged, settles, stuck};
 
@@ -97,15 +97,15 @@ fn what_nobody_takes_is_held_up_to_the_limit_of_its_connection() {
         raw.0.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
         raw.0.write_all(&frame(SETTINGS, 0, 0, &[])).unwrap();
         assert!(raw.0.write_all(bytes).is_err(), "{what}: the server takes it all");
-        let now = wait(gauges.read());
+        let now = block_on(gauges.read());
         let most = (at + 1) * (LIMIT + (1 << 20));
         assert!(now.buffered_bytes < most, "{what}: {now:?}");
-        let answer = wait(polite.unary("EchoService/echo", "x").timeout(Duration::from_secs(5)));
+        let answer = block_on(polite.unary("EchoService/echo", "x").timeout(Duration::from_secs(5)));
         assert_eq!(answer.unwrap(), "x", "{what}");
         attackers.push(raw);
     }
     let grown = peak() - before;
-    assert!((LIMIT..BOUND).contains(&grown), "{grown} bytes more: {:?}", wait(gauges.read()));
+    assert!((LIMIT..BOUND).contains(&grown), "{grown} bytes more: {:?}", block_on(gauges.read()));
     drop(attackers);
     settles(&gauges, 1);
     assert_eq!(running.now(), 0);
@@ -125,7 +125,7 @@ fn metadata_in_the_middle_of_a_call_is_not_kept() {
     // Behind it all, so that what it shows is true after it.
     raw.0.write_all(&frame(REQUEST, END | NAMES, 1, &[&names("unary"), b"x"])).unwrap();
     support::eventually("all has been read", || running.now() == 2);
-    let now = wait(gauges.read());
+    let now = block_on(gauges.read());
     assert!(now.buffered_bytes < 200_000, "{now:?}");
     drop(raw);
     settles(&gauges, 0);

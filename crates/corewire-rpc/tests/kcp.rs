@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use corewire::kcp::{ClientOptions, Key};
-use corewire::{ServerHandle, wait};
+use corewire::{ServerHandle, block_on};
 use corewire_rpc::{Bytes, Channel, Code, RpcServer, Version};
 use corewire_testkit::udp_proxy::UdpProxy;
 use support::{VERSIONS, echo_all, echo_service, eventually, every_mode};
@@ -29,7 +29,7 @@ fn every_mode_works_in_both_versions() {
     let server = server(|server| server);
     assert!(server.uri().starts_with("kcp://127.0.0.1:"), "{}", server.uri());
     for version in VERSIONS {
-        wait(every_mode(&channel(server.uri(), version), 300_000)).unwrap();
+        block_on(every_mode(&channel(server.uri(), version), 300_000)).unwrap();
     }
 }
 
@@ -48,7 +48,7 @@ fn every_mode_works_on_a_path_that_loses_repeats_and_reorders() {
     let proxy = UdpProxy::start(server.local_addrs()[0], config, 5).unwrap();
     for version in VERSIONS {
         let channel = channel(&format!("kcp://{}", proxy.address()), version);
-        wait(every_mode(&channel, 100_000)).unwrap();
+        block_on(every_mode(&channel, 100_000)).unwrap();
     }
     let [up, down] = proxy.stop();
     assert!(up.lost > 10 && down.lost > 10, "{up:?} {down:?}");
@@ -64,7 +64,7 @@ fn many_channels_call_at_the_same_time() {
         .map(|(at, channel)| channel.unary("EchoService/echo", Bytes::from(vec![at as u8; 3000])))
         .collect();
     for (at, call) in calls.into_iter().enumerate() {
-        assert_eq!(wait(call).unwrap(), vec![at as u8; 3000]);
+        assert_eq!(block_on(call).unwrap(), vec![at as u8; 3000]);
     }
     assert_eq!(server.stats().sessions, 100);
     drop(channels);
@@ -76,7 +76,7 @@ fn nobody_at_the_port_is_told_at_once() {
     let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let channel = Channel::to(format!("kcp://{gone}")).fail_fast().build().unwrap();
     let begun = Instant::now();
-    let status = wait(channel.unary("EchoService/echo", "?")).unwrap_err();
+    let status = block_on(channel.unary("EchoService/echo", "?")).unwrap_err();
     assert_eq!(status.code(), Code::CONNECTION_CLOSED, "{status}");
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
@@ -88,7 +88,7 @@ fn a_peer_that_says_nothing_is_given_up_after_the_connect_timeout() {
         .connect_timeout(Duration::from_millis(200))
         .build()
         .unwrap();
-    let status = wait(channel.unary("EchoService/echo", "?")).unwrap_err();
+    let status = block_on(channel.unary("EchoService/echo", "?")).unwrap_err();
     assert_eq!(status.code(), Code::CONNECTION_CLOSED, "{status}");
     assert!(status.message().contains("nothing was answered"), "{status}");
 }
@@ -97,7 +97,7 @@ fn a_peer_that_says_nothing_is_given_up_after_the_connect_timeout() {
 fn a_server_that_goes_lets_its_calls_finish_and_tells_its_clients() {
     let server = server(|server| server);
     let channel = channel(server.uri(), Version::V2);
-    assert_eq!(wait(channel.unary("EchoService/echo", "x")).unwrap(), "x");
+    assert_eq!(block_on(channel.unary("EchoService/echo", "x")).unwrap(), "x");
     let report = server.shutdown(Duration::from_secs(10));
     assert_eq!((report.sessions, report.finished), (1, 1), "{report}");
 }
@@ -113,14 +113,14 @@ fn a_key_encrypts_and_another_one_or_none_is_of_no_use() {
     let uri = server.uri();
     for version in VERSIONS {
         let channel = Channel::to(uri).kcp(keyed(&key)).protocol(version).build().unwrap();
-        wait(every_mode(&channel, 30_000)).unwrap();
+        block_on(every_mode(&channel, 30_000)).unwrap();
     }
     assert_eq!(server.stats().workers.datagrams_dropped, 0);
     for options in [keyed(&Key::new([8; 32])), ClientOptions::default()] {
         let before = server.stats().workers.datagrams_dropped;
         let channel =
             Channel::to(uri).kcp(options).connect_timeout(Duration::from_millis(300)).build().unwrap();
-        let status = wait(channel.unary("EchoService/echo", "?")).unwrap_err();
+        let status = block_on(channel.unary("EchoService/echo", "?")).unwrap_err();
         assert_eq!(status.code(), Code::CONNECTION_CLOSED, "{status}");
         assert!(status.message().contains("another key"), "{status}");
         assert!(server.stats().workers.datagrams_dropped > before);
@@ -133,7 +133,7 @@ fn a_channel_with_a_key_may_have_several_connections() {
     let server = server(|server| server.net(|net| net.kcp_key(key.clone())));
     let channel = Channel::to(server.uri()).kcp(keyed(&key)).connections(4).build().unwrap();
     let calls: Vec<_> = (0..16).map(|_| channel.unary("EchoService/echo", "x")).collect();
-    calls.into_iter().for_each(|call| assert_eq!(wait(call).unwrap(), "x"));
+    calls.into_iter().for_each(|call| assert_eq!(block_on(call).unwrap(), "x"));
     assert_eq!((server.stats().sessions, server.stats().workers.datagrams_dropped), (4, 0));
 }
 
@@ -151,7 +151,7 @@ fn the_uri_can_name_the_file_of_the_key() {
     let by_bytes = Channel::to(server.uri()).kcp(keyed(&Key::new([0x5a; 32]))).build().unwrap();
     std::fs::remove_file(&path).unwrap();
     for channel in [channel, by_bytes] {
-        assert_eq!(wait(channel.unary("EchoService/echo", "x")).unwrap(), "x");
+        assert_eq!(block_on(channel.unary("EchoService/echo", "x")).unwrap(), "x");
     }
     let error = Channel::to(format!("{}{parameter}", server.uri())).build().unwrap_err();
     assert!(error.to_string().contains("cannot read the key file"), "{error}");

@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use corewire::wait;
+use corewire::block_on;
 use corewire_rpc::{Bytes, Channel, Code, Retry, RpcServer, Status, Stream, Version};
 use support::channel;
 
@@ -129,7 +129,7 @@ fn a_service_has_the_names_and_options_that_it_is_given() {
         .start()
         .unwrap();
     let odd = OddClient::from(Channel::to(server.uri()).retry(Retry::default()).build().unwrap());
-    wait(async {
+    block_on(async {
         assert_eq!(odd.say_hello("ann".into()).await?, "hello ann");
         assert_eq!(odd.say_goodbye().await?, "bye");
         assert_eq!(odd.r#type("t".into()).await?, "t");

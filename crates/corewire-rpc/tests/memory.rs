@@ -12,7 +12,7 @@ use support::{VERSIONS, server};
 fn allocated(uri: &str, version: Version, calls: usize) -> u64 {
     let uri = uri.to_owned();
     let counted = measure(move || {
-        corewire::block_on(async move {
+        corewire::run(async move {
             let channel = Channel::to(uri).protocol(version).build().unwrap();
             let path = MethodPath::new("EchoService", "echo").unwrap();
             for _ in 0..calls {
@@ -28,7 +28,7 @@ fn allocated(uri: &str, version: Version, calls: usize) -> u64 {
 fn allocated_balanced(uri: &str, calls: usize) -> u64 {
     let address = uri.trim_start_matches("tcp://").to_owned();
     let counted = measure(move || {
-        corewire::block_on(async move {
+        corewire::run(async move {
             let registry = LocalRegistry::new();
             let endpoint = |n: usize| Endpoint::new("EchoService", n.to_string(), &*address).unwrap();
             let _leases: Vec<_> = (0..8).map(|n| registry.register(endpoint(n)).unwrap()).collect();

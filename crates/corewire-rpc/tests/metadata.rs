@@ -6,7 +6,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use corewire::{ServerHandle, wait};
+use corewire::{ServerHandle, block_on};
 use corewire_rpc::{
     Bytes, Channel, ClientInterceptor, Code, Context, Metadata, MetadataError, MethodPath, ServerGauges,
     ServerInterceptor, Service, Settings, Sink, Status, Streaming, Version,
@@ -116,10 +116,10 @@ async fn every_mode(channel: &Channel) -> Result<(), Status> {
 fn headers_and_trailers_arrive_in_every_mode_at_a_plain_thread_and_on_a_worker() {
     let (server, gauges) = served();
     let there = channel(&server, Version::V2);
-    wait(every_mode(&there)).unwrap();
-    assert!(wait(there.gauges()).is_idle());
+    block_on(every_mode(&there)).unwrap();
+    assert!(block_on(there.gauges()).is_idle());
     let uri = server.uri().to_owned();
-    corewire::block_on(async move {
+    corewire::run(async move {
         let here = Channel::to(uri).build().unwrap();
         every_mode(&here).await.unwrap();
     })
@@ -163,14 +163,14 @@ fn what_cannot_be_sent_is_an_error_where_it_is_added() {
     let take = || std::mem::take(&mut *errors.lock().unwrap());
     let settings = Settings { max_extension: 1_000, ..Settings::default() };
     let second = Channel::to(server.uri()).settings(settings).build().unwrap();
-    let (_, metadata) = wait(second.unary("Wrong/unary", "x").with_metadata()).unwrap();
+    let (_, metadata) = block_on(second.unary("Wrong/unary", "x").with_metadata()).unwrap();
     assert_eq!(text(&metadata), "fine=x");
     assert!(
         matches!(&take()[..], [MetadataError::Name(one), MetadataError::Name(two),
             MetadataError::TooLong { len: 70_010, limit: 1_000 }] if one == "Capital" && two.is_empty()),
         "{errors:?}"
     );
-    wait(async {
+    block_on(async {
         let mut parts = second.server_stream::<Bytes, Bytes>("Wrong/late", "x".into()).await.unwrap();
         while parts.next().await.is_some() {}
         assert!(parts.trailer().await.is_empty());
@@ -183,7 +183,7 @@ fn what_cannot_be_sent_is_an_error_where_it_is_added() {
         assert!(told.contains(&expected), "{told:?}");
     }
     let first = channel(&server, Version::V1);
-    assert_eq!(wait(first.unary("Wrong/unary", "x")).unwrap(), "x");
+    assert_eq!(block_on(first.unary("Wrong/unary", "x")).unwrap(), "x");
     assert_eq!(take(), vec![MetadataError::NotInVersion1; 4]);
 }
 
@@ -226,7 +226,7 @@ fn interceptors_of_both_sides_add_and_see_it_and_see_the_end_of_streams() {
     let (at_server, at_client) = (Log::default(), Log::default());
     let (server, gauges) = gauged(|server| server.service(told()).interceptor(Stamps(at_server.clone())));
     let channel = Channel::to(server.uri()).interceptor(Sees(at_client.clone())).build().unwrap();
-    wait(async {
+    block_on(async {
         channel.unary("Told/now", "x").await.unwrap();
         let refused = channel.unary("Told/now", "x").metadata("refuse", "").await.unwrap_err();
         assert_eq!(text(refused.metadata()), "served-by=a");

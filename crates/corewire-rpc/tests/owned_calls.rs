@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corewire::runtime::Runtime;
-use corewire::{spawn_local, wait};
+use corewire::{block_on, spawn_local};
 use corewire_rpc::{Bytes, Channel, Code, Context, Service, Status, Version};
 use futures_channel::oneshot;
 use futures_lite::future::poll_once;
@@ -86,7 +86,7 @@ fn calls_of_every_mode_can_be_spawned() {
             assert_eq!(replies.next().await.unwrap().unwrap(), "5");
         }
     });
-    corewire::block_on(async {
+    corewire::run(async {
         let channel = Channel::to(server.uri()).build().unwrap();
         let call = spawn_local(channel.unary("EchoService/echo", "five"));
         drop(channel);
@@ -102,7 +102,7 @@ fn a_call_in_flight_that_another_thread_polls_goes_on_and_is_not_made_again() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let worker = runtime.handle().worker(0).unwrap();
     let channel = Channel::to(server.uri()).worker(worker.clone()).build().unwrap();
-    wait(channel.unary("EchoService/echo", "ready?")).unwrap();
+    block_on(channel.unary("EchoService/echo", "ready?")).unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     let caller = channel.clone();
     worker
@@ -115,12 +115,12 @@ fn a_call_in_flight_that_another_thread_polls_goes_on_and_is_not_made_again() {
         })
         .unwrap();
     let call = receiver.recv().unwrap();
-    let task = std::thread::spawn(move || wait(call));
+    let task = std::thread::spawn(move || block_on(call));
     eventually("the call has begun", || gate.begun() == 1);
     gate.open();
     assert_eq!(task.join().unwrap().unwrap().0, "x");
     assert_eq!((gate.begun(), gate.dropped.load(Ordering::SeqCst)), (1, 1), "it was made once");
-    assert!(wait(channel.gauges()).is_idle());
+    assert!(block_on(channel.gauges()).is_idle());
     settles(&gauges, 1);
 }
 
@@ -131,7 +131,7 @@ fn a_call_that_moved_to_another_thread_and_is_dropped_there_is_cancelled() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let worker = runtime.handle().worker(0).unwrap();
     let channel = Channel::to(server.uri()).worker(worker.clone()).build().unwrap();
-    wait(channel.unary("EchoService/echo", "ready?")).unwrap();
+    block_on(channel.unary("EchoService/echo", "ready?")).unwrap();
     for is_polled in [false, true] {
         let (sender, receiver) = std::sync::mpsc::channel();
         let caller = channel.clone();
@@ -148,11 +148,11 @@ fn a_call_that_moved_to_another_thread_and_is_dropped_there_is_cancelled() {
         let begun = usize::from(is_polled) + 1;
         eventually("the call has begun", || gate.begun() == begun);
         if is_polled {
-            assert!(wait(poll_once(&mut call)).is_none());
+            assert!(block_on(poll_once(&mut call)).is_none());
         }
         drop(call);
         eventually("its handler is dropped", || gate.dropped.load(Ordering::SeqCst) == begun);
-        eventually("nothing is held", || wait(channel.gauges()).is_idle());
+        eventually("nothing is held", || block_on(channel.gauges()).is_idle());
     }
     settles(&gauges, 1);
 }
@@ -165,7 +165,7 @@ fn a_call_whose_worker_stops_in_the_middle_may_have_been_processed() {
     let channel = Channel::to(server.uri()).worker(runtime.handle().worker(0).unwrap()).build().unwrap();
     let call = std::thread::spawn({
         let call = channel.unary("Gate/pass", "x");
-        move || wait(call)
+        move || block_on(call)
     });
     eventually("the call has begun", || gate.begun() == 1);
     drop(runtime);
@@ -173,7 +173,7 @@ fn a_call_whose_worker_stops_in_the_middle_may_have_been_processed() {
     assert_eq!(status.code(), Code::CONNECTION_CLOSED, "{status}");
     assert!(!status.is_unprocessed(), "the server has begun it: {status}");
     // One that is made after that was certainly not.
-    let status = wait(channel.unary("Gate/pass", "y")).unwrap_err();
+    let status = block_on(channel.unary("Gate/pass", "y")).unwrap_err();
     assert!(status.is_unprocessed(), "{status}");
     assert_eq!(gate.begun(), 1);
 }
@@ -185,13 +185,13 @@ fn a_call_that_is_closed_in_the_middle_may_have_been_processed_and_is_not_made_a
     let channel = channel(&server, Version::V2);
     let call = std::thread::spawn({
         let call = channel.unary("Gate/pass", "x");
-        move || wait(call)
+        move || block_on(call)
     });
     eventually("the call has begun", || gate.begun() == 1);
     channel.close();
     let status = call.join().unwrap().unwrap_err();
     assert!(status.code() == Code::CONNECTION_CLOSED && !status.is_unprocessed(), "{status}");
-    assert!(wait(channel.unary("Gate/pass", "y")).unwrap_err().is_unprocessed());
+    assert!(block_on(channel.unary("Gate/pass", "y")).unwrap_err().is_unprocessed());
     assert_eq!(gate.begun(), 1);
 }
 
@@ -200,8 +200,8 @@ fn a_future_that_is_polled_after_its_end_says_so() {
     let server = server(|server| server);
     let channel = channel(&server, Version::V2);
     let mut call = channel.unary("EchoService/echo", "x");
-    assert_eq!(wait(&mut call).unwrap(), "x");
-    let status: Status = wait(&mut call).unwrap_err();
+    assert_eq!(block_on(&mut call).unwrap(), "x");
+    let status: Status = block_on(&mut call).unwrap_err();
     assert!(status.code() == Code::CANCELLED && !status.is_unprocessed(), "{status}");
 }
 
@@ -210,8 +210,8 @@ fn both_ways_to_block_take_futures_that_borrow() {
     let server = server(|server| server);
     let channel = channel(&server, Version::V2);
     let (name, mut replies) = ("EchoService/echo".to_owned(), Vec::new());
-    wait(async { replies.push(channel.unary(&*name, "one").await.unwrap()) });
-    corewire::block_on(async {
+    block_on(async { replies.push(channel.unary(&*name, "one").await.unwrap()) });
+    corewire::run(async {
         corewire::sleep(Duration::from_millis(1)).await;
         replies.push(channel.unary(&*name, "two").await.unwrap());
     })

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use corewire::wait;
+use corewire::block_on;
 use corewire_rpc::{
     Bytes, CallOptions, Channel, ClientInterceptor, Code, Context, Hedge, MethodPath, Retry, RpcServer,
     ServerInterceptor, Service, Sink, Status, Version,
@@ -60,10 +60,10 @@ fn interceptors_see_each_call_and_its_end_and_can_refuse_it() {
     let log = Log::default();
     let server = server(|server| server.interceptor(Logging(log.clone())).interceptor(Password));
     let stranger = channel(&server, Version::V2);
-    assert_eq!(wait(stranger.unary("EchoService/echo", "x")).unwrap_err().code(), Code::UNAUTHENTICATED);
+    assert_eq!(block_on(stranger.unary("EchoService/echo", "x")).unwrap_err().code(), Code::UNAUTHENTICATED);
     let told = Log::default();
     let friend = Channel::to(server.uri()).interceptor(Speak(told.clone())).build().unwrap();
-    assert_eq!(wait(friend.unary("EchoService/echo", "x")).unwrap(), "x");
+    assert_eq!(block_on(friend.unary("EchoService/echo", "x")).unwrap(), "x");
     assert_eq!(*log.lock().unwrap(), ["EchoService/echo", "ended 13", "EchoService/echo", "ended 0"]);
     assert_eq!(*told.lock().unwrap(), ["echo ended 0"]);
 }
@@ -88,9 +88,9 @@ fn only_calls_marked_idempotent_are_retried() {
     let count = Arc::new(AtomicUsize::new(0));
     let server = server(|server| server.service(flaky(2, &count)));
     let channel = Channel::to(server.uri()).retry(Retry::default()).build().unwrap();
-    assert_eq!(wait(channel.unary("Flaky/get", "")).unwrap_err().code(), Code::UNAVAILABLE);
+    assert_eq!(block_on(channel.unary("Flaky/get", "")).unwrap_err().code(), Code::UNAVAILABLE);
     assert_eq!(count.load(Ordering::SeqCst), 1);
-    assert_eq!(wait(channel.unary("Flaky/get", "").idempotent()).unwrap(), "got");
+    assert_eq!(block_on(channel.unary("Flaky/get", "").idempotent()).unwrap(), "got");
     assert_eq!(count.load(Ordering::SeqCst), 3);
 }
 
@@ -102,7 +102,7 @@ fn retries_end_with_their_budget() {
     (retry.attempts, retry.budget, retry.initial_wait) = (10, 3, Duration::from_millis(1));
     let channel = Channel::to(server.uri()).retry(retry).build().unwrap();
     for _ in 0..2 {
-        assert!(wait(channel.unary("Flaky/get", "").idempotent()).is_err());
+        assert!(block_on(channel.unary("Flaky/get", "").idempotent()).is_err());
     }
     assert_eq!(count.load(Ordering::SeqCst), 2 + 3, "two calls and a budget of three");
 }
@@ -131,7 +131,7 @@ fn a_slow_call_is_hedged_and_the_loser_is_cancelled() {
         }))
     });
     let channel = Channel::to(server.uri()).hedge(Duration::from_millis(20)).build().unwrap();
-    assert_eq!(wait(channel.unary("Slow/first", "").idempotent()).unwrap(), "1");
+    assert_eq!(block_on(channel.unary("Slow/first", "").idempotent()).unwrap(), "1");
     eventually("both have ended", || ended.load(Ordering::SeqCst) == 2);
     assert_eq!(count.load(Ordering::SeqCst), 2);
 }
@@ -140,7 +140,7 @@ fn a_slow_call_is_hedged_and_the_loser_is_cancelled() {
 fn a_thousand_streams_of_one_connection_get_their_turns() {
     let server = server(|server| server);
     let uri = server.uri().to_owned();
-    corewire::block_on(async move {
+    corewire::run(async move {
         let channel = Channel::to(uri).build().unwrap();
         // Cut by progress and not by time, which depends on the machine.
         let left = std::rc::Rc::new(std::cell::Cell::new(1_000 * 20));
@@ -186,7 +186,7 @@ fn a_server_that_does_not_answer_pings_is_given_up() {
     let alive = Duration::from_millis(60);
     let channel = Channel::to(uri).keep_alive(alive, alive).build().unwrap();
     let began = Instant::now();
-    let status = wait(channel.unary("A/b", "")).unwrap_err();
+    let status = block_on(channel.unary("A/b", "")).unwrap_err();
     assert_eq!(status.code(), Code::CONNECTION_CLOSED, "{status}");
     assert!(status.message().contains("ping"), "{status}");
     assert!(began.elapsed() >= 2 * alive);
@@ -199,7 +199,7 @@ fn a_channel_spreads_its_connections_over_its_servers() {
     let servers = [server(|server| server), server(|server| server)];
     let channel = Channel::to(servers[0].uri()).and(servers[1].uri()).connections(2).build().unwrap();
     eventually("both are used", || {
-        wait(channel.unary("EchoService/echo", "x")).unwrap();
+        block_on(channel.unary("EchoService/echo", "x")).unwrap();
         servers.iter().all(|server| server.stats().sessions == 1)
     });
 }
@@ -211,7 +211,7 @@ fn services_and_channels_work_over_unix_domain_sockets() {
     let server =
         RpcServer::bind(&uri).service(support::echo_service("EchoService")).workers(1).start().unwrap();
     let channel = Channel::to(server.uri()).build().unwrap();
-    assert_eq!(wait(channel.unary("EchoService/echo", "local")).unwrap(), "local");
+    assert_eq!(block_on(channel.unary("EchoService/echo", "local")).unwrap(), "local");
     drop(server);
     let _ = std::fs::remove_file(path);
 }
@@ -220,20 +220,20 @@ fn services_and_channels_work_over_unix_domain_sockets() {
 fn a_path_without_a_slash_and_a_bad_metadata_name_are_errors_of_the_call() {
     let server = server(|server| server);
     let channel = channel(&server, Version::V2);
-    let status = wait(channel.unary("echo", "x")).unwrap_err();
+    let status = block_on(channel.unary("echo", "x")).unwrap_err();
     assert!(status.message().contains("Service/method"), "{status}");
-    let status = wait(channel.unary("EchoService/echo", "x").metadata("Not Allowed", "x")).unwrap_err();
+    let status = block_on(channel.unary("EchoService/echo", "x").metadata("Not Allowed", "x")).unwrap_err();
     assert!(status.message().contains("metadata name"), "{status}");
-    assert_eq!(wait(channel.unary("EchoService/echo", "x")).unwrap(), "x");
+    assert_eq!(block_on(channel.unary("EchoService/echo", "x")).unwrap(), "x");
 }
 
 #[test]
 fn a_closed_channel_fails_its_calls() {
     let server = server(|server| server);
     let channel = channel(&server, Version::V2);
-    wait(channel.unary("EchoService/echo", "x")).unwrap();
+    block_on(channel.unary("EchoService/echo", "x")).unwrap();
     channel.close();
-    assert_eq!(wait(channel.unary("EchoService/echo", "x")).unwrap_err().code(), Code::CONNECTION_CLOSED);
+    assert_eq!(block_on(channel.unary("EchoService/echo", "x")).unwrap_err().code(), Code::CONNECTION_CLOSED);
     eventually("the connection is closed", || server.stats().sessions == 0);
 }
 
@@ -241,9 +241,9 @@ fn a_closed_channel_fails_its_calls() {
 fn a_version_that_the_server_is_told_not_to_speak_is_refused_with_a_reason() {
     for (spoken, other) in [(Version::V1, Version::V2), (Version::V2, Version::V1)] {
         let server = server(|server| server.versions([spoken]));
-        assert_eq!(wait(channel(&server, spoken).unary("EchoService/echo", "x")).unwrap(), "x");
+        assert_eq!(block_on(channel(&server, spoken).unary("EchoService/echo", "x")).unwrap(), "x");
         let refused = channel(&server, other);
-        let status = wait(refused.unary("EchoService/echo", "x")).unwrap_err();
+        let status = block_on(refused.unary("EchoService/echo", "x")).unwrap_err();
         if other == Version::V2 {
             assert_eq!(status.code(), Code::PROTOCOL_ERROR, "{status}");
             assert!(status.message().contains("does not speak V2"), "{status}");
@@ -257,9 +257,9 @@ fn a_version_that_the_server_is_told_not_to_speak_is_refused_with_a_reason() {
 fn a_call_of_version_1_without_its_first_message_says_what_is_missing() {
     let server = server(|server| server);
     let channel = channel(&server, Version::V1);
-    let status = wait(async { channel.bidi::<Bytes, Bytes>("EchoService/echo").await }).unwrap_err();
+    let status = block_on(async { channel.bidi::<Bytes, Bytes>("EchoService/echo").await }).unwrap_err();
     assert!(status.message().contains("`.first(message)`"), "{status}");
-    assert!(wait(channel.gauges()).is_idle());
+    assert!(block_on(channel.gauges()).is_idle());
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn what_an_interceptor_adds_goes_once_with_a_call_that_is_begun_again() {
     let second = server(|server| server.service(count));
     let channel = Channel::to(first).and(second.uri()).connections(2).interceptor(Speak(Log::default()));
     let channel = channel.build().unwrap();
-    assert_eq!(wait(channel.unary("Count/passwords", "")).unwrap(), "1");
+    assert_eq!(block_on(channel.unary("Count/passwords", "")).unwrap(), "1");
     drop(channel);
     peer.join().unwrap();
 }
@@ -304,10 +304,10 @@ fn a_time_that_an_interceptor_sets_is_that_of_the_call_on_both_sides() {
     let server = server(|server| server.service(left).service(support::stuck(&Default::default())));
     let hurried = |time| Channel::to(server.uri()).interceptor(Hurry(time)).build().unwrap();
     let minute = Duration::from_secs(60);
-    let left = wait(hurried(Duration::from_secs(2)).unary("Left/ms", "").timeout(minute)).unwrap();
+    let left = block_on(hurried(Duration::from_secs(2)).unary("Left/ms", "").timeout(minute)).unwrap();
     let left: u64 = std::str::from_utf8(&left).unwrap().parse().unwrap();
     assert!((1..=2_000).contains(&left), "{left}");
-    let late = wait(hurried(Duration::from_millis(30)).unary("Stuck/unary", "").timeout(minute));
+    let late = block_on(hurried(Duration::from_millis(30)).unary("Stuck/unary", "").timeout(minute));
     assert_eq!(late.unwrap_err().code(), Code::DEADLINE_EXCEEDED);
 }
 
@@ -324,7 +324,7 @@ fn an_interceptor_that_panics_at_the_end_of_a_call_harms_nothing() {
     let server = server(|server| server.interceptor(Bomb));
     let channel = channel(&server, Version::V2);
     for _ in 0..3 {
-        assert_eq!(wait(channel.unary("EchoService/echo", "x")).unwrap(), "x");
+        assert_eq!(block_on(channel.unary("EchoService/echo", "x")).unwrap(), "x");
     }
     assert_eq!(server.stats().opened, 1, "the connection is the same");
 }
@@ -338,11 +338,11 @@ fn closed_port() -> std::net::SocketAddr {
 fn a_call_without_a_server_says_why() {
     let uri = format!("tcp://{}", closed_port());
     let waits = Channel::to(&uri).timeout(Duration::from_millis(300)).build().unwrap();
-    let status = wait(waits.unary("Echo/echo", "x")).unwrap_err();
+    let status = block_on(waits.unary("Echo/echo", "x")).unwrap_err();
     assert_eq!(status.code(), Code::DEADLINE_EXCEEDED);
     assert!(status.message().contains("refused"), "{}", status.message());
     let fails = Channel::to(&uri).fail_fast().build().unwrap();
-    let status = wait(fails.unary("Echo/echo", "x")).unwrap_err();
+    let status = block_on(fails.unary("Echo/echo", "x")).unwrap_err();
     assert_eq!(status.code(), Code::UNAVAILABLE);
     assert!(status.message().contains("refused"), "{}", status.message());
 }
@@ -356,10 +356,10 @@ fn a_server_that_comes_back_is_used_at_once() {
         .unwrap();
     // The bound of the back-off grows to minutes meanwhile.
     let options = channel.unary("Echo/echo", "x").timeout(Duration::from_secs(2));
-    assert_eq!(wait(options).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
+    assert_eq!(block_on(options).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
     let echo = Service::new("Echo").unary("echo", |request: Bytes, _: Context| async move { Ok(request) });
     let _server = RpcServer::bind(format!("tcp://{address}")).service(echo).workers(1).start().unwrap();
-    assert_eq!(wait(channel.unary("Echo/echo", "x").timeout(Duration::from_secs(10))).unwrap(), "x");
+    assert_eq!(block_on(channel.unary("Echo/echo", "x").timeout(Duration::from_secs(10))).unwrap(), "x");
 }
 
 /// A server that takes one call and, after this time, says that it was not begun.
@@ -388,7 +388,7 @@ fn a_call_that_is_begun_again_has_the_time_that_is_left_of_its_own() {
     let second = server(|server| server.service(left));
     let channel = Channel::to(first).and(second.uri()).connections(2).build().unwrap();
     let whole = Duration::from_secs(30);
-    let left = wait(channel.unary("Left/ms", "").timeout(whole)).unwrap();
+    let left = block_on(channel.unary("Left/ms", "").timeout(whole)).unwrap();
     let left: u128 = std::str::from_utf8(&left).unwrap().parse().unwrap();
     assert!(left > 0 && left <= (whole - refused).as_millis() + 2, "{left} ms");
     drop(channel);
@@ -432,7 +432,7 @@ fn a_failure_of_the_first_attempt_leaves_a_healthy_hedge_alone() {
     let count = Arc::new(AtomicUsize::new(0));
     let server = server(|server| server.service(first_fails_late(&count)));
     let channel = Channel::to(server.uri()).hedge(Duration::from_millis(10)).build().unwrap();
-    assert_eq!(wait(channel.unary("Race/run", "").idempotent()).unwrap(), "1");
+    assert_eq!(block_on(channel.unary("Race/run", "").idempotent()).unwrap(), "1");
     assert_eq!(count.load(Ordering::SeqCst), 2);
 }
 
@@ -459,11 +459,11 @@ fn a_call_is_hedged_as_often_as_it_may_be_and_each_hedge_takes_a_token() {
     let mut retry = Retry::default();
     (retry.budget, retry.refill) = (3, 0);
     let channel = Channel::to(server.uri()).retry(retry).build().unwrap();
-    assert_eq!(wait(channel.unary("Patient/get", "").idempotent().hedge(hedge)).unwrap(), "3");
+    assert_eq!(block_on(channel.unary("Patient/get", "").idempotent().hedge(hedge)).unwrap(), "3");
     count.store(0, Ordering::SeqCst);
     // One token is left: the second attempt is the last one.
     let call = channel.unary("Patient/get", "").idempotent().hedge(hedge).timeout(Duration::from_millis(200));
-    assert_eq!(wait(call).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
+    assert_eq!(block_on(call).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
     assert_eq!(count.load(Ordering::SeqCst), 2);
 }
 
@@ -475,7 +475,7 @@ fn a_retry_whose_wait_ends_behind_the_deadline_is_not_waited_for() {
     retry.initial_wait = Duration::from_secs(1 << 40);
     let channel = Channel::to(server.uri()).retry(retry).build().unwrap();
     let call = channel.unary("Flaky/get", "").idempotent().timeout(Duration::from_secs(60));
-    assert_eq!(wait(call).unwrap_err().code(), Code::UNAVAILABLE);
+    assert_eq!(block_on(call).unwrap_err().code(), Code::UNAVAILABLE);
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }
 
@@ -506,7 +506,7 @@ fn a_stream_is_retried_before_its_first_response_and_not_after_it() {
             let call = channel.server_stream::<Bytes, Bytes>("FlakyStream/get", "".into());
             if idempotent { call.idempotent() } else { call }
         };
-        wait(async {
+        block_on(async {
             let mut replies = call(true).await.unwrap();
             if answers_first {
                 assert_eq!(replies.next().await.unwrap().unwrap(), "first");
@@ -522,6 +522,6 @@ fn a_stream_is_retried_before_its_first_response_and_not_after_it() {
             assert_eq!(replies.next().await.unwrap().unwrap_err().code(), Code::UNAVAILABLE);
             assert_eq!(count.load(Ordering::SeqCst), 1, "it is not marked idempotent");
         });
-        assert!(wait(channel.gauges()).is_idle());
+        assert!(block_on(channel.gauges()).is_idle());
     }
 }

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corewire::{ServerHandle, wait};
+use corewire::{ServerHandle, block_on};
 use corewire_rpc::discover::registry::{
     Change, Endpoint, Lease, LocalRegistry, RegisterOptions, Registry, RegistryError, Watch,
 };
@@ -25,7 +25,7 @@ fn address(server: &ServerHandle, settings: &str) -> String {
 }
 
 fn open(server: &ServerHandle, settings: &str) -> Arc<dyn Registry> {
-    wait(connect(&address(server, settings))).unwrap()
+    block_on(connect(&address(server, settings))).unwrap()
 }
 
 fn endpoint(instance: &str, weight: u16) -> Arc<Endpoint> {
@@ -33,7 +33,7 @@ fn endpoint(instance: &str, weight: u16) -> Arc<Endpoint> {
 }
 
 fn register(registry: &Arc<dyn Registry>, endpoint: Arc<Endpoint>) -> Lease {
-    wait(registry.register(endpoint, RegisterOptions::new())).unwrap()
+    block_on(registry.register(endpoint, RegisterOptions::new())).unwrap()
 }
 
 fn told(watch: &mut Watch) -> String {
@@ -51,28 +51,28 @@ fn what_one_client_registers_the_others_are_told() {
     let served = LocalRegistry::new();
     let server = serve("tcp://127.0.0.1:0", &served);
     let (one, other) = (open(&server, ""), open(&server, ""));
-    let mut watch = wait(other.watch("Echo")).unwrap();
+    let mut watch = block_on(other.watch("Echo")).unwrap();
     assert_eq!(told(&mut watch), "=0");
     let full =
         Endpoint::new("Echo", "a", "[::1]:7000").unwrap().with_zone("eu").unwrap().with_tags(["x", "y"]);
     let full = Arc::new(full.unwrap());
     let lease = register(&one, full.clone());
     assert_eq!(told(&mut watch), "+a*100");
-    assert_eq!(wait(other.discover("Echo")).unwrap().get(0), Some(&full));
-    assert_eq!(wait(one.services()).unwrap(), ["Echo".into()]);
+    assert_eq!(block_on(other.discover("Echo")).unwrap().get(0), Some(&full));
+    assert_eq!(block_on(one.services()).unwrap(), ["Echo".into()]);
     // A second registration of the instance updates it and takes it over.
     let taking = register(&other, endpoint("a", 7));
     assert_eq!(told(&mut watch), "~a*7");
     eventually("the first is told that its lease is lost", || lease.renew().is_err());
-    assert!(matches!(wait(lease.deregister()), Err(RegistryError::LeaseLost { .. })));
+    assert!(matches!(block_on(lease.deregister()), Err(RegistryError::LeaseLost { .. })));
     // What the process of the registry registers itself is served as well.
     let own = served.register(endpoint("b", 1)).unwrap();
     assert_eq!(told(&mut watch), "+b*1");
     drop(own);
     assert_eq!(told(&mut watch), "-b");
-    wait(taking.deregister()).unwrap();
+    block_on(taking.deregister()).unwrap();
     assert_eq!(told(&mut watch), "-a");
-    assert!(wait(one.discover("Never")).unwrap().is_empty());
+    assert!(block_on(one.discover("Never")).unwrap().is_empty());
 }
 
 #[test]
@@ -80,8 +80,9 @@ fn a_lease_is_renewed_and_ends_when_nobody_does() {
     let served = LocalRegistry::new();
     let server = serve("tcp://127.0.0.1:0", &served);
     let channel = Channel::to(server.uri()).build().unwrap();
-    let raw =
-        |method: &str, json: &'static str| wait(channel.unary(&*format!("corewire.Registry/{method}"), json));
+    let raw = |method: &str, json: &'static str| {
+        block_on(channel.unary(&*format!("corewire.Registry/{method}"), json))
+    };
     let held = open(&server, "ttl=300ms");
     let _held = register(&held, endpoint("held", 1));
     raw(
@@ -112,7 +113,7 @@ fn a_lease_is_renewed_and_ends_when_nobody_does() {
     ] {
         assert_eq!(raw("register", bad).unwrap_err().code(), code, "{bad}");
     }
-    let watched = wait(async {
+    let watched = block_on(async {
         let mut watch = channel
             .server_stream::<Bytes, Bytes>("corewire.Registry/watch", r#"{"service":"a/b"}"#.into())
             .await?;
@@ -128,13 +129,13 @@ fn a_registry_that_comes_back_empty_is_filled_again_and_nobody_sees_a_gap() {
     let (one, other) = (open(&server, "ttl=1s"), open(&server, "grace=2s"));
     let _kept = register(&one, endpoint("kept", 1));
     let dead = register(&open(&server, "ttl=1s"), endpoint("dead", 1));
-    let mut watch = wait(other.watch("Echo")).unwrap();
+    let mut watch = block_on(other.watch("Echo")).unwrap();
     assert_eq!(told(&mut watch), "=2");
     drop(server);
     // Its process died while the registry was away.
     drop(dead);
     std::thread::sleep(Duration::from_millis(1_200));
-    assert_eq!(wait(other.discover("Echo")).unwrap().len(), 2, "the last known endpoints are served");
+    assert_eq!(block_on(other.discover("Echo")).unwrap().len(), 2, "the last known endpoints are served");
     let fresh = LocalRegistry::new();
     let _server = serve(&listen, &fresh);
     let back = Instant::now();
@@ -166,7 +167,7 @@ fn an_endpoint_whose_update_is_malformed_is_left_out() {
     let server = RpcServer::bind("tcp://127.0.0.1:0").service(registry).workers(1).start().unwrap();
     let registry = open(&server, "");
     eventually("only the other is left", || {
-        let known = wait(registry.discover("Echo")).unwrap();
+        let known = block_on(registry.discover("Echo")).unwrap();
         known.iter().map(|endpoint| &**endpoint.instance()).eq(["b"])
     });
 }
@@ -176,16 +177,16 @@ fn a_registry_that_cannot_be_reached_is_said_or_waited_for() {
     let gone = serve("tcp://127.0.0.1:0", &LocalRegistry::new());
     let (listen, there) = (gone.uri().to_owned(), address(&gone, ""));
     drop(gone);
-    let refused = wait(connect(&there)).unwrap_err();
+    let refused = block_on(connect(&there)).unwrap_err();
     assert!(matches!(refused, RegistryError::Unreachable { kind: "rpc", .. }), "{refused}");
     assert!(refused.to_string().contains(&listen), "{refused}");
-    let waiting = std::thread::spawn(move || wait(connect(&format!("{there}wait=true"))));
+    let waiting = std::thread::spawn(move || block_on(connect(&format!("{there}wait=true"))));
     std::thread::sleep(Duration::from_millis(100));
     assert!(!waiting.is_finished());
     let _server = serve(&listen, &LocalRegistry::new());
     assert!(waiting.join().unwrap().is_ok());
     for bad in ["rpc://", "rpc://h", "rpc://h:1?ttl=1ms", "rpc://h:1?x=1"] {
-        let refused = wait(connect(bad)).unwrap_err();
+        let refused = block_on(connect(bad)).unwrap_err();
         assert!(
             matches!(refused, RegistryError::BadUri { .. } | RegistryError::BadTtl { .. }),
             "{bad}: {refused:?}"
@@ -225,16 +226,16 @@ fn servers_and_channels_find_each_other_by_its_address() {
     };
     let (one, two) = (echo(), echo());
     assert_eq!(served.discover("Echo").len(), 2);
-    let channel = wait(Channel::discover(&there, "Echo").build()).unwrap();
+    let channel = block_on(Channel::discover(&there, "Echo").build()).unwrap();
     for _ in 0..10 {
-        assert_eq!(wait(channel.unary("Echo/echo", "x")).unwrap(), "x");
+        assert_eq!(block_on(channel.unary("Echo/echo", "x")).unwrap(), "x");
     }
     one.shutdown(Duration::from_secs(5));
     assert_eq!(served.discover("Echo").len(), 1);
     // The registry may be away: what is known is called.
     drop(registry);
     for _ in 0..10 {
-        assert_eq!(wait(channel.unary("Echo/echo", "x")).unwrap(), "x");
+        assert_eq!(block_on(channel.unary("Echo/echo", "x")).unwrap(), "x");
     }
     let began = Instant::now();
     two.shutdown(Duration::from_secs(5));

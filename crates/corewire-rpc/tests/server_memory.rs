@@ -7,7 +7,7 @@ mod support;
 use std::io::Write;
 use std::time::Duration;
 
-use corewire::wait;
+use corewire::block_on;
 use corewire_rpc::Settings;
 use support::{Raw, Running, gauged, settles, stuck};
 
@@ -83,7 +83,7 @@ fn clients_that_send_and_never_read_take_a_bounded_piece_of_a_servers_memory() {
         assert!(offered < OFFERED, "{what}: the server takes without end");
         clients.push(greedy);
     }
-    let now = wait(gauges.read());
+    let now = block_on(gauges.read());
     let grown = peak() - before;
     assert!((1 << 20..BOUND).contains(&grown), "{grown} bytes more: {now:?}");
     drop(clients);

@@ -6,7 +6,7 @@ mod support;
 use std::pin::Pin;
 use std::time::Duration;
 
-use corewire::wait;
+use corewire::block_on;
 use corewire_rpc::{Bytes, Channel, Code, RpcServer, Service, Sink, Status, Streaming, Version};
 use futures_lite::future::{poll_fn, poll_once};
 use futures_sink::Sink as _;
@@ -24,9 +24,9 @@ where
         std::thread::spawn(move || {
             let channel = || Channel::to(uri).protocol(version).build().unwrap();
             let worked = if is_on_its_worker {
-                corewire::block_on(async { work(channel()).await }).unwrap()
+                corewire::run(async { work(channel()).await }).unwrap()
             } else {
-                wait(work(channel()))
+                block_on(work(channel()))
             };
             sender.send(worked).unwrap();
         });
@@ -192,7 +192,7 @@ fn forwarding_a_stream_that_fails_tells_how_it_failed() {
     });
     let server = server(|server| server.service(bad));
     let caller = channel(&server, Version::V2);
-    wait(async {
+    block_on(async {
         let (_sink, broken) = caller.bidi::<Bytes, Bytes>("Bad/half").await?;
         let (onward, replies) = caller.bidi::<Bytes, Bytes>("EchoService/echo").await?;
         assert_eq!(broken.forward(onward).await.unwrap_err().code(), Code::DATA_LOSS);
@@ -200,5 +200,5 @@ fn forwarding_a_stream_that_fails_tells_how_it_failed() {
         Ok::<(), Status>(())
     })
     .unwrap();
-    eventually("nothing is left", || wait(caller.gauges()).is_idle());
+    eventually("nothing is left", || block_on(caller.gauges()).is_idle());
 }

@@ -88,7 +88,7 @@ fn two_readings_have_a_mean() {
     let server =
         RpcServer::bind("tcp://127.0.0.1:0").service(ClimateServer::new(Station)).workers(1).start().unwrap();
     let climate = ClimateClient::new(Channel::to(server.uri()).build().unwrap());
-    let summary = corewire::wait(async {
+    let summary = corewire::block_on(async {
         let (mut sink, summary) = climate.summary().await?;
         for celsius in [18.0, 22.0] {
             sink.send(Reading { sensor: "roof".into(), celsius }).await?;

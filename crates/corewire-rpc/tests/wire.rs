@@ -149,7 +149,7 @@ fn a_channel_of_version_1_sends_the_bytes_of_galay_and_takes_answers_in_any_orde
         raw.send(HELLO_REPLY);
         raw.expect_end();
     });
-    corewire::block_on(async move {
+    corewire::run(async move {
         let channel = Channel::to(uri).protocol(Version::V1).build().unwrap();
         let (first, second) = (channel.clone(), channel.clone());
         let first = corewire::spawn_local(async move { first.unary("EchoService/echo", "Hello").await });
@@ -181,7 +181,7 @@ fn a_server_of_version_1_that_knows_streams_only_fails_calls_at_once() {
         raw.read_to_end();
     });
     let channel = Channel::to(uri).protocol(Version::V1).build().unwrap();
-    corewire::wait(async {
+    corewire::block_on(async {
         let limit = Duration::from_secs(60);
         let failed = channel.unary("Some/call", "x").timeout(limit).await.unwrap_err();
         assert_eq!(failed.code(), Code::METHOD_NOT_FOUND, "{failed}");

@@ -11,10 +11,10 @@
 //! - a [`TcpStream`] or [`UnixStream`] is read and written from a task.
 //!
 //! ```
-//! use corewire_runtime::{TcpListener, TcpStream, block_on, spawn_local};
+//! use corewire_runtime::{TcpListener, TcpStream, run, spawn_local};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! block_on(async {
+//! run(async {
 //!     let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap())?;
 //!     let address = listener.local_addr()?;
 //!     spawn_local(async move {
@@ -38,7 +38,6 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod backoff;
-mod block_on;
 pub mod blocking;
 mod conn;
 mod error;
@@ -48,6 +47,7 @@ mod mailbox_sync;
 mod memory;
 mod panic;
 mod protocol;
+mod run;
 mod runtime;
 mod stats;
 mod stream;
@@ -60,12 +60,12 @@ pub mod udp;
 mod warning;
 mod worker;
 
-pub use block_on::block_on;
 pub use conn::{CloseReason, Connection, ConnectionOptions, FrameProgress, RateMin, Waiter};
 pub use error::{BlockingError, BuildError, JoinError, SendError, SettingError, SpawnError};
 pub use listen::{AfterAccept, Listener};
 pub use memory::{Charge, MemoryKind};
 pub use protocol::Protocol;
+pub use run::run;
 pub use runtime::{Builder, Handle, RemoteTask, Runtime};
 pub use stats::WorkerStats;
 pub use stream::{ReadHalf, Stream, Tcp, TcpListener, TcpStream, Unix, UnixListener, UnixStream, WriteHalf};

@@ -300,7 +300,7 @@ fn what_is_queued_at_the_end_of_a_worker_is_sent() {
         peer.read_to_end(&mut got).unwrap();
         got.len()
     });
-    let sent = corewire_runtime::block_on(async move {
+    let sent = corewire_runtime::run(async move {
         let (socket, peer) = sockets();
         hand_over.send(peer).unwrap();
         let record = Record::default();
@@ -469,7 +469,7 @@ fn connections_that_live_at_the_end_are_told_of_the_shutdown() {
         }
     }
     let copy = log.clone();
-    let peers = corewire_runtime::block_on(async move {
+    let peers = corewire_runtime::run(async move {
         let (idle, closing) = (sockets(), sockets());
         let _idle = Connection::open(idle.0, options(|_| {}), Last(copy.clone())).unwrap();
         let closing_connection = Connection::open(closing.0, options(|_| {}), Last(copy)).unwrap();

@@ -13,7 +13,7 @@ use common::*;
 use corewire_proto::kcp::{Config, Mode};
 use corewire_runtime::transport::{MakeProtocol, kcp, udp};
 use corewire_runtime::udp::{UdpOptions, UdpPort, UdpSocket, open};
-use corewire_runtime::{CloseReason, Connection, Protocol, Runtime, block_on, yield_now};
+use corewire_runtime::{CloseReason, Connection, Protocol, Runtime, yield_now};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -127,7 +127,7 @@ fn a_server_is_told_when_a_kcp_client_aborts() {
 fn kcp_peers_are_told_when_the_worker_of_their_server_ends() {
     let (sender, addresses) = std::sync::mpsc::channel();
     let server = std::thread::spawn(move || {
-        block_on(async move {
+        corewire_runtime::run(async move {
             let opened = Opened::default();
             let of_server = opened.clone();
             let make = move || Some(Box::new(recorder(&of_server, |_, _| {})) as Box<dyn Protocol>);
@@ -253,7 +253,7 @@ fn what_many_conversations_have_to_send_leaves_in_more_than_one_tick() {
     });
     let address = addresses.recv().unwrap();
     let peers = std::thread::spawn(move || {
-        block_on(async move {
+        corewire_runtime::run(async move {
             let peers: Vec<_> = (0..CONVERSATIONS).map(|_| connect(Kind::Kcp, address)).collect();
             for (peer, _) in &peers {
                 peer.send(b"h").unwrap();

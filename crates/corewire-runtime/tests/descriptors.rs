@@ -14,7 +14,7 @@ use common::{PATIENCE, options, pattern, poll_once, silent_address, sockets, som
 use corewire_runtime::driver::net::{ListenOptions, listen_tcp};
 use corewire_runtime::{
     AfterAccept, Connection, Listener, Protocol, Runtime, TcpListener, TcpStream, UnixListener, UnixStream,
-    block_on, sleep, spawn_local, timeout,
+    sleep, spawn_local, timeout,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -36,12 +36,12 @@ fn main() {
         return test();
     }
     // Whatever a first worker opens once for the process is there before the count.
-    block_on(async {}).unwrap();
-    leaves_nothing("streams in every state, at the end of block_on", || {
-        block_on(streams_in_every_state(false)).unwrap();
+    corewire_runtime::run(async {}).unwrap();
+    leaves_nothing("streams in every state, at the end of run", || {
+        corewire_runtime::run(streams_in_every_state(false)).unwrap();
     });
     leaves_nothing("streams in every state, dropped by hand", || {
-        block_on(streams_in_every_state(true)).unwrap();
+        corewire_runtime::run(streams_in_every_state(true)).unwrap();
     });
     leaves_nothing("a runtime that is dropped", || {
         let runtime = Runtime::builder().workers(2).build().unwrap();

@@ -17,7 +17,6 @@ use corewire_runtime::transport::{kcp, udp};
 use corewire_runtime::udp::{UdpOptions, UdpPort, UdpSocket, open};
 use corewire_runtime::{
     CloseReason, Connection, ConnectionOptions, FrameProgress, MemoryKind, Protocol, RateMin, Runtime,
-    block_on,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,7 +225,7 @@ fn a_close_that_the_peer_does_not_let_end_is_cut_after_its_time() {
 #[test]
 fn connections_that_live_at_the_end_of_their_worker_are_told() {
     for carrier in ALL {
-        let records = block_on(async move {
+        let records = corewire_runtime::run(async move {
             let pair = pair(carrier).await;
             (pair.record, pair.peer_record)
         })

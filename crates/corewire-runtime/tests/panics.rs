@@ -10,9 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{PATIENCE, Record, Recorder, off_worker, options, pattern, recorded, run, sockets, some_ticks};
-use corewire_runtime::{
-    Connection, JoinError, Listener, Runtime, TcpStream, block_on, sleep, spawn_local, timeout,
-};
+use corewire_runtime::{Connection, JoinError, Listener, Runtime, TcpStream, sleep, spawn_local, timeout};
 
 /// Panics when it is dropped.
 struct Bomb(&'static str);
@@ -192,7 +190,7 @@ fn a_panic_while_a_cancelled_task_is_dropped_ends_neither_worker_nor_process() {
 #[test]
 fn a_panic_while_the_tasks_of_a_stopped_runtime_are_dropped_keeps_none_alive() {
     let (sender, receiver) = mpsc::channel::<()>();
-    block_on(async move {
+    corewire_runtime::run(async move {
         for _ in 0..3 {
             let kept = sender.clone();
             drop(spawn_local(async move {
@@ -205,22 +203,23 @@ fn a_panic_while_the_tasks_of_a_stopped_runtime_are_dropped_keeps_none_alive() {
     })
     .unwrap();
     assert!(receiver.recv().is_err(), "every task's state was dropped");
-    block_on(async {}).expect("the thread is no worker any more");
+    corewire_runtime::run(async {}).expect("the thread is no worker any more");
 }
 
 #[test]
-fn block_on_passes_a_panic_on_and_leaves_the_thread_usable() {
-    let payload = std::panic::catch_unwind(|| block_on(async { panic!("out of block_on") })).unwrap_err();
-    assert_eq!(payload.downcast_ref::<String>().unwrap(), "out of block_on");
-    assert_eq!(block_on(async { 7 }).unwrap(), 7);
+fn run_passes_a_panic_on_and_leaves_the_thread_usable() {
+    let payload =
+        std::panic::catch_unwind(|| corewire_runtime::run(async { panic!("out of run") })).unwrap_err();
+    assert_eq!(payload.downcast_ref::<String>().unwrap(), "out of run");
+    assert_eq!(corewire_runtime::run(async { 7 }).unwrap(), 7);
 }
 
 #[test]
-fn block_on_on_a_worker_says_what_to_do_instead() {
+fn run_on_a_worker_says_what_to_do_instead() {
     run(async {
-        let error = spawn_local(async { block_on(async {}) }).await.unwrap_err();
+        let error = spawn_local(async { corewire_runtime::run(async {}) }).await.unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("block_on on a worker") && text.contains("spawn_local"), "{text}");
+        assert!(text.contains("run on a worker") && text.contains("spawn_local"), "{text}");
     });
 }
 

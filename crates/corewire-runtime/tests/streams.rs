@@ -6,12 +6,12 @@ use std::io;
 use std::time::Duration;
 
 use corewire_runtime::{
-    JoinError, Runtime, TcpListener, TcpStream, UnixListener, UnixStream, block_on, sleep, spawn_blocking,
-    spawn_local, timeout,
+    JoinError, Runtime, TcpListener, TcpStream, UnixListener, UnixStream, sleep, spawn_blocking, spawn_local,
+    timeout,
 };
 
 fn run<F: Future<Output = io::Result<()>> + 'static>(test: F) {
-    block_on(test).unwrap().unwrap();
+    corewire_runtime::run(test).unwrap().unwrap();
 }
 
 fn pattern(len: usize) -> Vec<u8> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use corewire_runtime::udp::{
     Datagram, SendBatch, SendMeta, UdpError, UdpOptions, UdpPort, UdpProtocol, UdpSocket, open,
 };
-use corewire_runtime::{block_on, sleep, spawn_local, timeout};
+use corewire_runtime::{sleep, spawn_local, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -21,7 +21,7 @@ fn here() -> SocketAddr {
 }
 
 fn run(test: impl Future<Output = ()> + 'static) {
-    block_on(async { timeout(PATIENCE, test).await.unwrap() }).unwrap();
+    corewire_runtime::run(async { timeout(PATIENCE, test).await.unwrap() }).unwrap();
 }
 
 fn pair() -> (UdpSocket, UdpSocket) {

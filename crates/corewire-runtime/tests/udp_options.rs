@@ -8,14 +8,14 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use corewire_runtime::timeout;
 use corewire_runtime::udp::{Ecn, MulticastInterface, SendBatch, SendMeta, UdpError, UdpOptions, UdpSocket};
-use corewire_runtime::{block_on, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOPBACKS: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
 fn run(test: impl Future<Output = ()> + 'static) {
-    block_on(async { timeout(PATIENCE, test).await.unwrap() }).unwrap();
+    corewire_runtime::run(async { timeout(PATIENCE, test).await.unwrap() }).unwrap();
 }
 
 fn bind(address: &str, change: impl FnOnce(&mut UdpOptions)) -> UdpSocket {

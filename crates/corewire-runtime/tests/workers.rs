@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, run};
 use corewire_runtime::blocking::{BlockingLimits, SpawnBlockingError};
 use corewire_runtime::{
-    BlockingError, BuildError, JoinError, Runtime, SpawnError, block_on, current_worker, sleep, sleep_until,
+    BlockingError, BuildError, JoinError, Runtime, SpawnError, current_worker, sleep, sleep_until,
     spawn_blocking, spawn_local, timeout, yield_now,
 };
 
@@ -151,7 +151,7 @@ fn tasks_alive_at_shutdown_are_dropped_on_their_own_thread() {
 fn a_waker_that_outlives_its_worker_is_harmless() {
     let keeper: Arc<Mutex<Option<Waker>>> = Arc::default();
     let kept = keeper.clone();
-    block_on(async move {
+    corewire_runtime::run(async move {
         drop(spawn_local(std::future::poll_fn(move |context| {
             *kept.lock().unwrap() = Some(context.waker().clone());
             Poll::<()>::Pending
@@ -413,7 +413,7 @@ fn what_tasks_begin_while_they_are_dropped_is_ended_too() {
         }
     }
     let (sender, receiver) = mpsc::channel();
-    block_on(async move {
+    corewire_runtime::run(async move {
         let first = Restart(Rc::default(), sender);
         drop(spawn_local(async move {
             let _first = first;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use corewire::{Frame, NetServer, NetUri, ServerHandle, Session, StandardCodec, block_on};
+use corewire::{Frame, NetServer, NetUri, ServerHandle, Session, StandardCodec, run};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Kept until the end: dropping the handle stops the server.
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let uri = NetUri::parse(&uri)?;
     // This thread becomes a worker, so that the client's calls take the direct path: no locks, no other threads.
-    block_on(async move {
+    run(async move {
         let client = uri.client().codec(StandardCodec::default).connect().await?;
         let reply = client.request(b"hello").await?;
         println!("{uri} answers {:?}", String::from_utf8_lossy(&reply));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use corewire::{
-    CloseReason, Frame, Handler, LengthFieldCodec, NetServer, NetUri, ServerHandle, Session, wait,
+    CloseReason, Frame, Handler, LengthFieldCodec, NetServer, NetUri, ServerHandle, Session, block_on,
 };
 
 const TICK: Duration = Duration::from_millis(50);
@@ -87,8 +87,8 @@ fn play(uri: &str, length: Duration, step: [i8; 2]) -> Result<String, Box<dyn Er
     let begun = Instant::now();
     let (mut states, mut players) = (0, 0);
     while begun.elapsed() < length {
-        wait(client.one_way(&step.map(|step| step as u8)))?;
-        let state = wait(client.recv()).ok_or("the server has gone")?;
+        block_on(client.one_way(&step.map(|step| step as u8)))?;
+        let state = block_on(client.recv()).ok_or("the server has gone")?;
         states += 1;
         players = state.payload.len() / 16;
     }

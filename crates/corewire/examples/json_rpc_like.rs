@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use corewire::proto::codec::JsonCodec;
-use corewire::{NetServer, NetUri, Session, StandardCodec, objects, wait};
+use corewire::{NetServer, NetUri, Session, StandardCodec, block_on, objects};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,12 +44,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     // A client outside of workers, used from this plain thread.
     let client = NetUri::parse(server.uri())?.client().codec(framing).connect_blocking()?;
     for request in [Request::Add(vec![40.0, 2.0]), Request::Greet { name: "Corewire".to_owned() }] {
-        let response = wait(client.request_object(JsonCodec::<Response, Request>::new(), &request))?;
+        let response = block_on(client.request_object(JsonCodec::<Response, Request>::new(), &request))?;
         println!("{request:?} -> {response:?}");
     }
 
     // What is no such object is answered with an error, and the session goes on.
-    match wait(client.request(b"{\"method\":\"divide\"}")) {
+    match block_on(client.request(b"{\"method\":\"divide\"}")) {
         Ok(reply) => println!("unexpected: {reply:?}"),
         Err(error) => println!("divide -> {error}"),
     }

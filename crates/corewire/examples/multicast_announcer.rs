@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use corewire::runtime::udp::{MulticastInterface, UdpSocket};
-use corewire::{block_on, sleep};
+use corewire::{run, sleep};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(text) => MulticastInterface::from(text.parse::<u32>()?),
     };
     let here = if group.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    block_on(async move {
+    run(async move {
         let socket = UdpSocket::bind(here.parse()?)?;
         socket.set_multicast_interface(interface)?;
         // 1, the default, stays in this network; each router on the way takes one.

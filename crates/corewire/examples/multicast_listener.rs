@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use corewire::block_on;
+use corewire::run;
 use corewire::runtime::udp::{MulticastInterface, UdpOptions, UdpSocket};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let count: usize = arguments.next().map_or(Ok(usize::MAX), |count| count.parse())?;
     let any: IpAddr =
         if group.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    block_on(async move {
+    run(async move {
         let mut options = UdpOptions::default();
         // Several listeners of one machine share the port, and each hears everything.
         options.reuse_address = true;

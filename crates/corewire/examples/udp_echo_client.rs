@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use corewire::runtime::udp::UdpSocket;
-use corewire::{block_on, timeout};
+use corewire::{run, timeout};
 
 /// UDP may lose a message or its echo: each is tried so many times.
 const TRIES: usize = 3;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 fn main() -> Result<(), Box<dyn Error>> {
     let server: SocketAddr = std::env::args().nth(1).as_deref().unwrap_or("127.0.0.1:8080").parse()?;
     let here = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    block_on(async move {
+    run(async move {
         let socket = UdpSocket::bind(here.parse()?)?;
         // From now on datagrams of others are not received, and a closed port is told.
         socket.connect(server)?;

@@ -18,7 +18,7 @@
 //! // A client can be used from any thread and any executor; here from a plain thread.
 //! let client = NetUri::parse(server.uri())?.client().codec(StandardCodec::default);
 //! let client = client.connect_blocking()?;
-//! let reply = corewire::wait(client.request(b"hello"))?;
+//! let reply = corewire::block_on(client.request(b"hello"))?;
 //! assert_eq!(&reply[..], b"hello");
 //! # Ok(())
 //! # }
@@ -50,9 +50,7 @@ pub use corewire_proto::codec::{
 };
 pub use corewire_runtime as runtime;
 pub use corewire_runtime::driver::DriverKind;
-pub use corewire_runtime::{
-    CloseReason, RateMin, SendError, SettingError, block_on, sleep, spawn_local, timeout,
-};
+pub use corewire_runtime::{CloseReason, RateMin, SendError, SettingError, run, sleep, spawn_local, timeout};
 pub use frame::{Frame, Message};
 pub use handler::Handler;
 pub use object::{Objects, objects};
@@ -66,8 +64,8 @@ pub use uri::{NetUri, UriError};
 ///
 /// # Panics
 /// On a worker, which would wait for itself.
-pub fn wait<F: Future>(future: F) -> F::Output {
-    assert!(runtime::current_worker().is_none(), "corewire::wait on a worker would stop it: use .await");
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    assert!(runtime::current_worker().is_none(), "corewire::block_on on a worker would stop it: use .await");
     futures_lite::future::block_on(future)
 }
 

@@ -12,7 +12,7 @@ use corewire::runtime::{Connection, Protocol};
 use corewire::uri::Scheme;
 use corewire::{
     Bytes, CallError, CloseReason, Frame, Handler, LineCodec, NetClient, NetServer, NetUri, ServerError,
-    ServerHandle, Session, StandardCodec, wait,
+    ServerHandle, Session, StandardCodec, block_on,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,7 +68,7 @@ fn requests_get_their_replies_over_udp() {
     let client = client(server.uri());
     for len in [0, 1, 1400, 9000, 65_503] {
         let payload = vec![7; len];
-        assert!(wait(client.request(&payload)).unwrap() == payload, "{len} bytes");
+        assert!(block_on(client.request(&payload)).unwrap() == payload, "{len} bytes");
     }
     assert_eq!(server.stats().sessions, 1);
 }
@@ -77,9 +77,9 @@ fn requests_get_their_replies_over_udp() {
 fn what_fits_no_datagram_is_an_error_of_its_own_call() {
     let server = server("udp://127.0.0.1:0");
     let client = client(server.uri());
-    let error = wait(client.request(&vec![0; 65_504]).timeout(Duration::from_secs(2))).unwrap_err();
+    let error = block_on(client.request(&vec![0; 65_504]).timeout(Duration::from_secs(2))).unwrap_err();
     assert!(matches!(error, CallError::Encode(_)), "{error}");
-    assert_eq!(&wait(client.request(b"after")).unwrap()[..], b"after");
+    assert_eq!(&block_on(client.request(b"after")).unwrap()[..], b"after");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn requests_get_their_replies_over_kcp() {
     let client = client(server.uri());
     for len in [0, 1, 1400, 70_000, 1 << 20] {
         let payload: Vec<u8> = (0..len).map(|at| at as u8).collect();
-        assert!(wait(client.request(&payload)).unwrap() == payload, "{len} bytes");
+        assert!(block_on(client.request(&payload)).unwrap() == payload, "{len} bytes");
     }
 }
 
@@ -101,7 +101,7 @@ fn many_clients_each_have_their_session() {
         for round in 0..5_u8 {
             for (at, client) in clients.iter().enumerate() {
                 let payload = [round, at as u8];
-                assert_eq!(&wait(client.request(&payload)).unwrap()[..], payload);
+                assert_eq!(&block_on(client.request(&payload)).unwrap()[..], payload);
             }
         }
         assert_eq!(server.stats().sessions, 50, "{scheme}");
@@ -114,7 +114,7 @@ fn many_clients_each_have_their_session() {
 fn a_kcp_client_that_goes_ends_its_session() {
     let server = server("kcp://127.0.0.1:0");
     let gone = client(server.uri());
-    wait(gone.request(b"x")).unwrap();
+    block_on(gone.request(b"x")).unwrap();
     assert_eq!(server.stats().sessions, 1);
     drop(gone);
     until("the session ends", || server.stats().sessions == 0);
@@ -126,11 +126,11 @@ fn a_port_alone_serves_tcp_and_udp() {
         NetServer::on_port(0).codec(StandardCodec::default).handler(echo).workers(2).start().unwrap();
     let port = server.local_addrs()[0].port();
     for uri in [format!("tcp://127.0.0.1:{port}"), format!("udp://127.0.0.1:{port}")] {
-        assert_eq!(&wait(client(&uri).request(b"hello")).unwrap()[..], b"hello", "{uri}");
+        assert_eq!(&block_on(client(&uri).request(b"hello")).unwrap()[..], b"hello", "{uri}");
     }
     if server.local_addrs().iter().any(|address| address.is_ipv6()) {
         for uri in [format!("tcp://[::1]:{port}"), format!("udp://[::1]:{port}")] {
-            assert_eq!(&wait(client(&uri).request(b"hello")).unwrap()[..], b"hello", "{uri}");
+            assert_eq!(&block_on(client(&uri).request(b"hello")).unwrap()[..], b"hello", "{uri}");
         }
     }
 }
@@ -140,7 +140,7 @@ fn nobody_answers_at_a_closed_port_and_the_call_says_so() {
     let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let client = client(&format!("udp://{gone}"));
     let begun = Instant::now();
-    let error = wait(client.request(b"?")).unwrap_err();
+    let error = block_on(client.request(b"?")).unwrap_err();
     assert!(matches!(error, CallError::ConnectionLost(_)), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
@@ -164,10 +164,10 @@ fn a_lost_reply_is_asked_for_again() {
         .unwrap();
     let client = client(server.uri());
     for n in 0..5_u8 {
-        let reply = wait(client.request_with_retries(&[n], Duration::from_millis(20), 3)).unwrap();
+        let reply = block_on(client.request_with_retries(&[n], Duration::from_millis(20), 3)).unwrap();
         assert_eq!(&reply[..], [n]);
     }
-    let error = wait(client.request_with_retries(b"?", Duration::from_millis(5), 2)).unwrap_err();
+    let error = block_on(client.request_with_retries(b"?", Duration::from_millis(5), 2)).unwrap_err();
     assert_eq!(error, CallError::TimedOut(Duration::from_millis(5)));
 }
 
@@ -315,7 +315,7 @@ fn random_datagrams_do_not_disturb_kcp() {
         bytes[4] = if round % 2 == 0 { 81 + (round % 4) as u8 } else { bytes[4] };
         noise.send(&bytes[..round % 80]).unwrap();
         if round % 100 == 0 {
-            assert_eq!(&wait(client.request(b"calm")).unwrap()[..], b"calm");
+            assert_eq!(&block_on(client.request(b"calm")).unwrap()[..], b"calm");
         }
     }
 }
@@ -369,7 +369,7 @@ fn a_message_with_a_suffix_is_one_datagram_however_it_is_sent() {
     };
     peer.send(b"asked\n").unwrap();
     assert_eq!([next(), next()], [b"sent\n".to_vec(), b"asked\n".to_vec()]);
-    assert_eq!(wait(server.sessions().broadcast("to all").done()), 1);
-    assert_eq!(wait(server.sessions().broadcast_to(|_| true, "to some").done()), 1);
+    assert_eq!(block_on(server.sessions().broadcast("to all").done()), 1);
+    assert_eq!(block_on(server.sessions().broadcast_to(|_| true, "to some").done()), 1);
     assert_eq!([next(), next()], [b"to all\n".to_vec(), b"to some\n".to_vec()]);
 }

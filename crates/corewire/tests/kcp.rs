@@ -11,7 +11,7 @@ use corewire::kcp::{Config, Key, Mode};
 use corewire::proto::kcp::{Command, Header, Kcp, conversation};
 use corewire::{
     CallError, CloseReason, ConnectError, Frame, Handler, NetClient, NetServer, NetUri, RawCodec,
-    ServerError, ServerHandle, Session, StandardCodec, wait,
+    ServerError, ServerHandle, Session, StandardCodec, block_on,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,7 +51,7 @@ fn dropped(server: &ServerHandle) -> u64 {
 }
 
 fn call(client: &NetClient, payload: &[u8]) {
-    assert_eq!(&wait(client.request(payload)).unwrap()[..], payload);
+    assert_eq!(&block_on(client.request(payload)).unwrap()[..], payload);
 }
 
 /// A conversation whose datagrams the test carries itself.
@@ -149,7 +149,7 @@ fn who_has_no_key_or_another_is_not_heard_and_is_told_why() {
             client = client.kcp_key(key);
         }
         let client = client.codec(StandardCodec::default).connect_blocking().unwrap();
-        let error = wait(client.request(b"?")).unwrap_err();
+        let error = block_on(client.request(b"?")).unwrap_err();
         let CallError::ConnectionLost(why) = &error else { panic!("{error}") };
         assert!(why.contains("another key"), "{error}");
         assert!(dropped(&server) > before);
@@ -162,7 +162,7 @@ fn a_server_without_a_key_does_not_hear_a_client_with_one() {
     let server = echo(|server| server);
     let client = NetUri::parse(server.uri()).unwrap().client().connect_timeout(Duration::from_millis(200));
     let client = client.no_reconnect().kcp_key(Key::new([1; 32])).codec(StandardCodec::default);
-    let error = wait(client.connect_blocking().unwrap().request(b"?")).unwrap_err();
+    let error = block_on(client.connect_blocking().unwrap().request(b"?")).unwrap_err();
     assert!(matches!(error, CallError::ConnectionLost(_)), "{error}");
     assert_eq!(server.stats().opened, 0);
 }
@@ -185,7 +185,7 @@ fn captured(server: &ServerHandle, key: &Key) -> [Vec<Vec<u8>>; 2] {
     }
     let client = NetUri::parse(&format!("kcp://{}", path.local_addr().unwrap())).unwrap().client();
     let client = client.kcp_key(key.clone()).codec(StandardCodec::default).connect_blocking().unwrap();
-    let calling = std::thread::spawn(move || wait(client.request(b"pay").timeout(PATIENCE)).unwrap());
+    let calling = std::thread::spawn(move || block_on(client.request(b"pay").timeout(PATIENCE)).unwrap());
     let (mut buffer, mut seen) = ([0; 2000], [const { Vec::new() }; 2]);
     let mut from = None;
     while !calling.is_finished() {
@@ -269,7 +269,7 @@ fn a_client_learns_soon_that_its_server_was_started_anew() {
             onward.connect(server.local_addrs()[0]).unwrap();
             onward.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
             let (asking, began) = (client.clone(), Instant::now());
-            let calling = std::thread::spawn(move || wait(asking.request(b"?").timeout(PATIENCE)));
+            let calling = std::thread::spawn(move || block_on(asking.request(b"?").timeout(PATIENCE)));
             let (mut buffer, mut from) = ([0; 2000], None);
             while !calling.is_finished() {
                 if let Ok((len, address)) = path.recv_from(&mut buffer) {

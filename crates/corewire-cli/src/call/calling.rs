@@ -52,9 +52,9 @@ impl Messages {
                 // A line may never come: the process does not wait for this thread.
                 let send = move || {
                     while let Ok(Some(line)) = line() {
-                        corewire::wait(sink.send(line))?;
+                        corewire::block_on(sink.send(line))?;
                     }
-                    corewire::wait(sink.finish())
+                    corewire::block_on(sink.finish())
                 };
                 drop(std::thread::spawn(send));
                 Ok(())

@@ -20,7 +20,7 @@ pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
     if args.list || args.describe.is_some() {
         let what = args.describe.as_deref().unwrap_or("--list");
         let channel = direct(args, version(args))?;
-        return corewire::wait(listing::write(&channel, args.describe.as_deref()))
+        return corewire::block_on(listing::write(&channel, args.describe.as_deref()))
             .map_err(|ended| failure(args, what, ended));
     }
     let count = args.data.len();
@@ -38,7 +38,7 @@ pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
     }
     let messages = messages(args)?;
     let (channel, method) = target(args, version(args))?;
-    corewire::wait(make(args, method, &channel, messages)).map_err(|ended| failure(args, method, ended))
+    corewire::block_on(make(args, method, &channel, messages)).map_err(|ended| failure(args, method, ended))
 }
 
 fn failure(args: &CallArgs, what: &str, ended: Ended) -> Failure {
@@ -81,7 +81,7 @@ fn discovered(args: &CallArgs, method: &str, version: Version) -> Result<Channel
     let registry = args.registry.as_deref().ok_or_else(|| setting("say which registry by --registry"))?;
     let channel =
         Channel::discover(registry, service).fail_fast().channel(|channel| channel.protocol(version));
-    corewire::wait(channel.build()).map_err(|error| Failure::Library(error.to_string()))
+    corewire::block_on(channel.build()).map_err(|error| Failure::Library(error.to_string()))
 }
 
 fn messages(args: &CallArgs) -> Result<Messages, Failure> {

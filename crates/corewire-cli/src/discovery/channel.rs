@@ -27,9 +27,9 @@ pub(super) fn of(endpoints: usize, pace: Pace) -> Result<DiscoveryRow, Failure> 
         .collect::<Result<Vec<_>, RegistryError>>()
         .map_err(|error| failed(&error))?;
     let (before, began) = (heap::totals().live_bytes, Instant::now());
-    let channel = corewire::wait(Channel::discover(&registry, "Bench").build());
+    let channel = corewire::block_on(Channel::discover(&registry, "Bench").build());
     let channel = channel.map_err(|error| failed(&error))?;
-    let call = || corewire::wait(channel.unary("Bench/echo", "")).map_err(|error| failed(&error));
+    let call = || corewire::block_on(channel.unary("Bench/echo", "")).map_err(|error| failed(&error));
     call()?;
     let first_call = began.elapsed();
     let heap_bytes = heap::totals().live_bytes.saturating_sub(before);

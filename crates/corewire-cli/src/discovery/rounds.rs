@@ -196,11 +196,11 @@ pub(super) fn elsewhere(address: &str, pace: Pace) -> Result<DiscoveryRow, Failu
 fn round_elsewhere(registry: &dyn Registry, number: usize, counts: &mut Counts) -> Result<(), RegistryError> {
     let (service, instance) = (format!("bench-{number}"), format!("instance-{number}"));
     let endpoint = Arc::new(Endpoint::new(service.clone(), instance, "10.0.0.1:7000")?);
-    let lease = corewire::wait(registry.register(endpoint, RegisterOptions::new()))?;
+    let lease = corewire::block_on(registry.register(endpoint, RegisterOptions::new()))?;
     counts.registered += 1;
-    corewire::wait(registry.discover(&service))?;
+    corewire::block_on(registry.discover(&service))?;
     counts.discovered += 1;
-    corewire::wait(lease.deregister())?;
+    corewire::block_on(lease.deregister())?;
     counts.deregistered += 1;
     Ok(())
 }

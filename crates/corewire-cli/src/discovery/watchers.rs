@@ -29,7 +29,7 @@ pub(super) fn listed(address: &str, endpoints: usize, pace: Pace) -> Result<Disc
     let mut found = 0;
     // What was registered last may be on its way still.
     while found < endpoints && began.elapsed() < PATIENCE {
-        found = corewire::wait(fresh.discover(&service)).map_err(refused)?.len();
+        found = corewire::block_on(fresh.discover(&service)).map_err(refused)?.len();
     }
     let listed_in = began.elapsed();
     let mut leases = leases;
@@ -37,7 +37,7 @@ pub(super) fn listed(address: &str, endpoints: usize, pace: Pace) -> Result<Disc
     drop(leases);
     // When the last one is out the others are, too.
     if let Some(last) = last {
-        corewire::wait(last.deregister()).map_err(refused)?;
+        corewire::block_on(last.deregister()).map_err(refused)?;
     }
     eprintln!("{endpoints} endpoints registered in {:.2} s", registered_in.as_secs_f64());
     let took = listed_in.as_nanos() as u64;
@@ -57,7 +57,7 @@ fn register(registry: &dyn Registry, service: &str, endpoints: usize) -> Result<
     std::thread::scope(|scope| {
         let one = |n: usize| {
             let endpoint = Endpoint::new(service, format!("instance-{n}"), "10.0.0.1:7000")?;
-            corewire::wait(registry.register(Arc::new(endpoint), RegisterOptions::new()))
+            corewire::block_on(registry.register(Arc::new(endpoint), RegisterOptions::new()))
         };
         let threads: Vec<_> = (0..REGISTERING)
             .map(|thread| {
@@ -119,7 +119,7 @@ pub(super) fn told(address: &str, pace: Pace) -> Result<DiscoveryRow, Failure> {
 
 fn change(registry: &dyn Registry, service: &str, weight: u16) -> Result<Lease, RegistryError> {
     let endpoint = Endpoint::new(service, "changing", "10.0.0.1:7000")?.with_weight(weight);
-    corewire::wait(registry.register(Arc::new(endpoint), RegisterOptions::new()))
+    corewire::block_on(registry.register(Arc::new(endpoint), RegisterOptions::new()))
 }
 
 /// The time from the beginning of each change until it is seen, and how many were not.
@@ -131,7 +131,7 @@ fn watch(
     together: &Barrier,
 ) -> (Latency, u64) {
     let (mut latencies, mut missed) = (latency(), 0);
-    let mut watch = corewire::wait(registry.watch(service)).ok();
+    let mut watch = corewire::block_on(registry.watch(service)).ok();
     together.wait();
     for weight in 1..=CHANGES {
         let is_it = |change: &Change| match change {

@@ -31,7 +31,7 @@ pub(crate) fn run(command: &RegistryCommand) -> Result<(), Failure> {
 }
 
 pub(crate) fn open(address: &str) -> Result<Arc<dyn Registry>, Failure> {
-    corewire::wait(connect(address)).map_err(refused)
+    corewire::block_on(connect(address)).map_err(refused)
 }
 
 fn refused(error: RegistryError) -> Failure {
@@ -63,9 +63,9 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
     let registry = open(&args.which.registry)?;
     let services = match &args.service {
         Some(service) => vec![Arc::from(service.as_str())],
-        None => corewire::wait(registry.services()).map_err(refused)?,
+        None => corewire::block_on(registry.services()).map_err(refused)?,
     };
-    let discover = |service: &Arc<str>| corewire::wait(registry.discover(service)).map_err(refused);
+    let discover = |service: &Arc<str>| corewire::block_on(registry.discover(service)).map_err(refused);
     let found = services.iter().map(discover).collect::<Result<Vec<Arc<Snapshot>>, Failure>>()?;
     let mut endpoints: Vec<&Arc<Endpoint>> = found.iter().flat_map(|snapshot| snapshot.iter()).collect();
     endpoints.sort_by_key(|endpoint| (endpoint.service(), endpoint.instance()));
@@ -107,10 +107,10 @@ fn line(endpoint: &Endpoint) -> String {
 
 fn watch(args: &WatchArgs) -> Result<(), Failure> {
     let registry = open(&args.which.registry)?;
-    let mut watch: Watch = corewire::wait(registry.watch(&args.service)).map_err(refused)?;
+    let mut watch: Watch = corewire::block_on(registry.watch(&args.service)).map_err(refused)?;
     let mut left = args.count.unwrap_or(usize::MAX);
     while left > 0
-        && let Some(Event { change, .. }) = corewire::wait(watch.next())
+        && let Some(Event { change, .. }) = corewire::block_on(watch.next())
     {
         left -= 1;
         match change {
@@ -133,10 +133,10 @@ fn register(args: &RegisterArgs) -> Result<(), Failure> {
     let registry = open(&args.which.registry)?;
     let mut options = RegisterOptions::new();
     options.ttl = args.ttl;
-    let lease = corewire::wait(registry.register(Arc::new(endpoint), options)).map_err(refused)?;
+    let lease = corewire::block_on(registry.register(Arc::new(endpoint), options)).map_err(refused)?;
     write(&format!("registered {}", line(lease.endpoint())))?;
     let _ = signals.forever().next();
-    corewire::wait(lease.deregister()).map_err(refused)
+    corewire::block_on(lease.deregister()).map_err(refused)
 }
 
 fn endpoint(args: &RegisterArgs) -> Result<Endpoint, RegistryError> {
@@ -152,13 +152,13 @@ fn endpoint(args: &RegisterArgs) -> Result<Endpoint, RegistryError> {
 /// Registers the instance once more, which takes it over, and gives it back.
 fn deregister(args: &DeregisterArgs) -> Result<(), Failure> {
     let registry = open(&args.which.registry)?;
-    let known = corewire::wait(registry.discover(&args.service)).map_err(refused)?;
+    let known = corewire::block_on(registry.discover(&args.service)).map_err(refused)?;
     let found = known.iter().find(|endpoint| **endpoint.instance() == *args.instance);
     let missing =
         || Failure::Setting(format!("there is no {}/{} in the registry", args.service, args.instance));
     let endpoint = found.ok_or_else(missing)?.clone();
-    let lease = corewire::wait(registry.register(endpoint, RegisterOptions::new())).map_err(refused)?;
-    corewire::wait(lease.deregister()).map_err(refused)
+    let lease = corewire::block_on(registry.register(endpoint, RegisterOptions::new())).map_err(refused)?;
+    corewire::block_on(lease.deregister()).map_err(refused)
 }
 
 fn write(line: &str) -> Result<(), Failure> {

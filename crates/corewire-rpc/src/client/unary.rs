@@ -116,7 +116,7 @@ impl<Resp: Message> CallFuture<Unary<Resp>> {
     /// let server = RpcServer::bind("tcp://127.0.0.1:0").service(service).workers(1).start()?;
     ///
     /// let channel = Channel::to(server.uri()).build()?;
-    /// let (value, metadata) = corewire::wait(channel.unary("Cache/get", "key").with_metadata())?;
+    /// let (value, metadata) = corewire::block_on(channel.unary("Cache/get", "key").with_metadata())?;
     /// assert_eq!((&value[..], metadata.get_str("age-s")), (&b"value"[..], Some("12")));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

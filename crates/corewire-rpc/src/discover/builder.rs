@@ -71,7 +71,7 @@ impl Channel {
     /// let echo = Service::new("Echo").unary("echo", |request: Bytes, _: Context| async move { Ok(request) });
     /// let server = RpcServer::bind("tcp://127.0.0.1:0").service(echo).register(&registry).workers(1).start()?;
     ///
-    /// let reply = corewire::wait(async {
+    /// let reply = corewire::block_on(async {
     ///     let channel = Channel::discover(&registry, "Echo").build().await?;
     ///     Ok::<_, Box<dyn std::error::Error>>(channel.unary("Echo/echo", "Hello").await?)
     /// })?;

@@ -10,7 +10,7 @@
 //!     RpcServer::bind("tcp://127.0.0.1:0").service(who).register(&registry).workers(1).start()
 //! };
 //! let (one, two) = (server("one")?, server("two")?);
-//! corewire::wait(async {
+//! corewire::block_on(async {
 //!     let channel = Channel::discover(&registry, "Who").build().await?;
 //!     let mut names = Vec::new();
 //!     while names.len() < 2 {

@@ -36,7 +36,7 @@
 //! });
 //! let server = RpcServer::bind("tcp://127.0.0.1:0").service(shop).workers(1).start()?;
 //! let channel = Channel::to(server.uri()).build()?;
-//! let status = corewire::wait(channel.unary("Shop/buy", "4")).unwrap_err();
+//! let status = corewire::block_on(channel.unary("Shop/buy", "4")).unwrap_err();
 //! assert_eq!(status.code(), Code::FAILED_PRECONDITION);
 //! assert_eq!(status.typed_details::<Json<u32>>()?, Json(3));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

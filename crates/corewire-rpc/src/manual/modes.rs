@@ -43,7 +43,7 @@
 //! });
 //! let server = RpcServer::bind("tcp://127.0.0.1:0").service(talk).workers(1).start()?;
 //! let channel = Channel::to(server.uri()).build()?;
-//! corewire::wait(async {
+//! corewire::block_on(async {
 //!     let (mut say, mut answers) = channel.bidi::<Bytes, Bytes>("Talk/talk").await?;
 //!     say.send("hello".into()).await?;
 //!     drop(say);

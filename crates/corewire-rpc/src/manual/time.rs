@@ -28,7 +28,7 @@
 //!     .retry(Retry::default())
 //!     .hedge(Hedge::after(Duration::from_millis(50)))
 //!     .build()?;
-//! let reply = corewire::wait(channel.unary("Echo/echo", "x").idempotent().timeout(Duration::from_secs(1)))?;
+//! let reply = corewire::block_on(channel.unary("Echo/echo", "x").idempotent().timeout(Duration::from_secs(1)))?;
 //! assert_eq!(reply, "x");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

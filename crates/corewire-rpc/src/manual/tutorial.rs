@@ -56,7 +56,7 @@
 //!     RpcServer::bind("tcp://127.0.0.1:0").service(ClimateServer::new(Station)).workers(1).start()?;
 //! let climate = ClimateClient::new(Channel::to(server.uri()).build()?);
 //!
-//! corewire::wait(async {
+//! corewire::block_on(async {
 //!     let warm = Reading { celsius: 20.0 };
 //!     let (there, metadata) = climate.fahrenheit(warm.clone()).with_metadata().await?;
 //!     assert_eq!((there.celsius, metadata.get_str("unit")), (68.0, Some("fahrenheit")));

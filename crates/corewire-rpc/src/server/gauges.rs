@@ -21,8 +21,8 @@ use crate::link::{self, Group};
 /// let server = server.start()?;
 ///
 /// let channel = Channel::to(server.uri()).build()?;
-/// corewire::wait(channel.unary("Echo/echo", "Hello"))?;
-/// let now = corewire::wait(gauges.read());
+/// corewire::block_on(channel.unary("Echo/echo", "Hello"))?;
+/// let now = corewire::block_on(gauges.read());
 /// assert_eq!(now.connections, 1);
 /// assert!(now.is_idle(), "{now:?}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

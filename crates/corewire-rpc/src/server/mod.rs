@@ -57,7 +57,7 @@ use crate::stream::Streaming;
 ///     .start()?;
 ///
 /// let channel = Channel::to(server.uri()).build()?;
-/// let reply = corewire::wait(channel.unary("EchoService/echo", "Hello"))?;
+/// let reply = corewire::block_on(channel.unary("EchoService/echo", "Hello"))?;
 /// assert_eq!(&reply[..], b"Hello");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

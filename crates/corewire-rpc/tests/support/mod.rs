@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use corewire::{ServerHandle, wait};
+use corewire::{ServerHandle, block_on};
 use corewire_rpc::{
     Bytes, Channel, Context, RpcServer, ServerGauges, Service, Sink, Status, Streaming, Version,
 };
@@ -96,13 +96,13 @@ pub async fn every_mode(channel: &Channel, long: usize) -> Result<(), Status> {
 /// Waits until the server holds nothing but this many connections.
 #[track_caller]
 pub fn settles(gauges: &ServerGauges, connections: usize) {
-    let mut now = wait(gauges.read());
+    let mut now = block_on(gauges.read());
     for _ in 0..2_000 {
         if now.is_idle() && now.connections == connections {
             return;
         }
         std::thread::sleep(Duration::from_millis(5));
-        now = wait(gauges.read());
+        now = block_on(gauges.read());
     }
     panic!("not idle with {connections} connections within 10 s: {now:?}");
 }

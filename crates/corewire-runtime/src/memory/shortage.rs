@@ -6,7 +6,7 @@ use super::Pressure;
 
 /// What a peer has begun cannot become whole while nothing is received from it, so that a pause may never make room; and
 /// nobody new is served meanwhile.
-const PATIENCE_MS: u64 = 30_000;
+const PATIENCE_MS: u64 = 5_000;
 
 /// Since when memory is short, in the worker's milliseconds.
 #[derive(Debug, Default)]

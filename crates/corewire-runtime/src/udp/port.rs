@@ -79,7 +79,7 @@ pub trait UdpProtocol: 'static {
 ///     }
 /// }
 ///
-/// corewire_runtime::block_on(async {
+/// corewire_runtime::run(async {
 ///     let options = UdpOptions::default();
 ///     let socket = open("127.0.0.1:0".parse().unwrap(), &options)?;
 ///     let address = socket.local_addr()?.as_socket().unwrap();

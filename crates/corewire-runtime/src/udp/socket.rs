@@ -30,7 +30,7 @@ use crate::worker::Core;
 /// ```
 /// use corewire_runtime::udp::UdpSocket;
 ///
-/// corewire_runtime::block_on(async {
+/// corewire_runtime::run(async {
 ///     let server = UdpSocket::bind("127.0.0.1:0".parse().unwrap())?;
 ///     let client = UdpSocket::bind("127.0.0.1:0".parse().unwrap())?;
 ///     client.send_to(b"hello", server.local_addr()?).await?;

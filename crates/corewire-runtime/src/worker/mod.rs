@@ -156,7 +156,7 @@ impl Core {
 
     pub(crate) fn current_or_panic(what: &str) -> Rc<Self> {
         Self::current().unwrap_or_else(|| {
-            panic!("{what} needs a worker: call it inside corewire's block_on, a task or a handler")
+            panic!("{what} needs a worker: call it inside corewire's run, a task or a handler")
         })
     }
 

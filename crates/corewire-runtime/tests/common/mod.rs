@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_runtime::driver::Socket;
-use corewire_runtime::{CloseReason, Connection, ConnectionOptions, Protocol, block_on, timeout};
+use corewire_runtime::{CloseReason, Connection, ConnectionOptions, Protocol, timeout};
 
 /// Long enough for a loaded machine; reached only when a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs a test on a worker of its own, for no longer than [`PATIENCE`].
 pub fn run<F: Future<Output = ()> + 'static>(test: F) {
-    block_on(async { timeout(PATIENCE, test).await.expect("the test hangs") }).unwrap();
+    corewire_runtime::run(async { timeout(PATIENCE, test).await.expect("the test hangs") }).unwrap();
 }
 
 /// Bytes that tell where they belong: they repeat after a prime number of them.

@@ -209,7 +209,7 @@ where
     /// # Panics
     /// On a worker.
     pub fn connect_blocking(self) -> Result<NetClient, ConnectError> {
-        crate::wait(self.connect())
+        crate::block_on(self.connect())
     }
 }
 

@@ -34,7 +34,7 @@ impl NetClient {
     ///     .workers(1)
     ///     .start()?;
     /// let client = NetUri::parse(server.uri())?.client().codec(StandardCodec::default).connect_blocking()?;
-    /// let sum = corewire::wait(client.request_object(JsonCodec::<i64, Vec<i64>>::new(), &vec![40, 2]))?;
+    /// let sum = corewire::block_on(client.request_object(JsonCodec::<i64, Vec<i64>>::new(), &vec![40, 2]))?;
     /// assert_eq!(sum, 42);
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -19,7 +19,7 @@
 //!     .start()?;
 //!
 //! let client = NetUri::parse(server.uri())?.client().kcp_key(key).codec(StandardCodec::default);
-//! let reply = corewire::wait(client.connect_blocking()?.request(b"secret"))?;
+//! let reply = corewire::block_on(client.connect_blocking()?.request(b"secret"))?;
 //! assert_eq!(&reply[..], b"secret");
 //! # Ok(())
 //! # }

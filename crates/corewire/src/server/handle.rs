@@ -118,7 +118,7 @@ impl ServerHandle {
         let until = corewire_driver::clock::now().checked_add(deadline);
         let key = self.shared.key;
         let (sessions, cut_before) = (self.shared.live(), self.shared.cut());
-        crate::wait(
+        crate::block_on(
             self.sessions
                 .on_each_worker(|local| {
                     local.shutting_down.set(true);
@@ -132,7 +132,7 @@ impl ServerHandle {
         );
         self.shared.wait_until_empty(until);
         let cut_now = self.shared.live();
-        let unsent_now = crate::wait(
+        let unsent_now = crate::block_on(
             self.sessions
                 .on_each_worker(|local| {
                     let mut unsent = 0;

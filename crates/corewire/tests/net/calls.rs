@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use corewire::client::Call;
-use corewire::{Bytes, CallError, LengthFieldCodec, NetClient, NetUri, block_on, spawn_local};
+use corewire::{Bytes, CallError, LengthFieldCodec, NetClient, NetUri, run, spawn_local};
 
 use crate::common::*;
 
@@ -59,7 +59,7 @@ fn replies_find_their_calls_by_number_in_any_order() {
 fn large_replies_that_come_together_all_reach_the_one_task_that_waits_for_them() {
     let server = standard_echo();
     let uri = server.uri().to_owned();
-    block_on(async move {
+    run(async move {
         let client = client_of(&uri).connect().await.unwrap();
         let payload = vec![7; 40_000];
         for _ in 0..50 {
@@ -337,7 +337,7 @@ fn the_257th_call_waits_and_all_are_served_in_order() {
 fn a_call_that_waits_is_not_overtaken_by_those_that_call_again_and_again() {
     let server = standard_echo();
     let uri = server.uri().to_owned();
-    let (rounds, waited) = block_on(async move {
+    let (rounds, waited) = run(async move {
         let client = Rc::new(client_of(&uri).max_in_flight(1).connect().await.unwrap());
         let (rounds, stop) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
         let busy = {
@@ -367,7 +367,7 @@ fn a_call_that_waits_is_not_overtaken_by_those_that_call_again_and_again() {
 fn a_call_whose_turn_has_come_and_that_is_dropped_passes_its_turn_on() {
     let server = standard_echo();
     let uri = server.uri().to_owned();
-    block_on(async move {
+    run(async move {
         let client = client_of(&uri).max_in_flight(1).connect().await.unwrap();
         let mut nobody = Context::from_waker(Waker::noop());
         let mut first = client.request(b"first");

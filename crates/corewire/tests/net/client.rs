@@ -12,7 +12,7 @@ use corewire::client::{Call, ClientSendError, Sending};
 use corewire::runtime::{ConnectionOptions, Runtime};
 use corewire::{
     CallError, CloseReason, ConnectError, Frame, Handler, LineCodec, NetClient, NetUri, Session,
-    StandardCodec, block_on,
+    StandardCodec, run,
 };
 
 use crate::common::*;
@@ -149,7 +149,7 @@ fn a_client_works_on_any_executor_and_on_a_worker() {
         }
     };
     futures_lite::future::block_on(use_it(uri.clone()));
-    block_on(use_it(uri.clone())).unwrap();
+    run(use_it(uri.clone())).unwrap();
     // On another worker than the client's own.
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let home = runtime.handle().worker(0).unwrap();
@@ -248,7 +248,7 @@ fn close_ends_calls_waiters_and_the_inbox_after_what_was_sent() {
 fn a_send_after_close_is_an_error_on_the_worker_too() {
     let server = standard_echo();
     let uri = server.uri().to_owned();
-    block_on(async move {
+    run(async move {
         let client = client_of(&uri).connect().await.unwrap();
         client.close();
         corewire::runtime::yield_now().await;
@@ -526,7 +526,7 @@ fn what_was_accepted_before_a_flush_has_left_after_it() {
         let client = match on_its_worker {
             true => {
                 // The worker goes away with it.
-                drop(block_on(send_all(uri)).unwrap());
+                drop(run(send_all(uri)).unwrap());
                 None
             }
             false => Some(wait(send_all(uri))),

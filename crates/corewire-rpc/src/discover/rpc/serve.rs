@@ -38,7 +38,7 @@ pub const LEASES_MAX: usize = 65_536;
 /// let server = RpcServer::bind("tcp://127.0.0.1:0").service(registry_service(&registry)).workers(1).start()?;
 /// let address = server.uri().replace("tcp:", "rpc:");
 /// let _lease = registry.register(Endpoint::new("Echo", "1", "10.0.0.1:7000")?)?;
-/// corewire::wait(async {
+/// corewire::block_on(async {
 ///     let elsewhere = connect(&address).await?;
 ///     assert_eq!(elsewhere.discover("Echo").await?.len(), 1);
 ///     Ok::<(), Box<dyn std::error::Error>>(())

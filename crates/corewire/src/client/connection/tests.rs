@@ -157,7 +157,7 @@ fn with_fake<Fut: Future<Output = ()> + 'static>(
         wanted: Cell::new(false),
     });
     let owner = WeakFake(Rc::downgrade(&fake));
-    corewire_runtime::block_on(test(fake, owner)).unwrap();
+    corewire_runtime::run(test(fake, owner)).unwrap();
 }
 
 fn quick() -> Reconnect {

@@ -22,7 +22,7 @@ use crate::worker::{Command, Core, WorkerShared};
 ///
 /// ```
 /// let mut names = vec!["one"];
-/// corewire_runtime::block_on(async { names.push("two") })?;
+/// corewire_runtime::run(async { names.push("two") })?;
 /// assert_eq!(names, ["one", "two"]);
 /// # Ok::<(), corewire_runtime::BuildError>(())
 /// ```
@@ -32,8 +32,8 @@ use crate::worker::{Command, Core, WorkerShared};
 ///
 /// # Panics
 /// On a worker: it cannot wait for itself. A panic of the future is passed on.
-pub fn block_on<F: Future>(future: F) -> Result<F::Output, BuildError> {
-    assert!(Core::current().is_none(), "block_on on a worker would stop the worker: use spawn_local");
+pub fn run<F: Future>(future: F) -> Result<F::Output, BuildError> {
+    assert!(Core::current().is_none(), "run on a worker would stop the worker: use spawn_local");
     let driver = DriverConfig::default().with_env_override().map_err(DriverError::from)?;
     let blocking = Arc::new(BlockingPool::new(BlockingLimits::default()));
     let installed = Core::install(&driver, blocking, SharedBudget::new(default_limit(), 1))?;
