@@ -378,12 +378,12 @@ fn a_server_that_says_nonsense_ends_every_call_of_that_connection_and_leaves_not
             let peer = std::thread::spawn(move || {
                 let mut raw = Raw(listener.accept().unwrap().0);
                 raw.0.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-                let init =
-                    frame(version, INIT, if version == Version::V1 { 0 } else { 0x40 }, 2, b"")[..8].to_vec();
-                read_until(&mut raw, &init);
                 if version == Version::V2 {
                     raw.0.write_all(&frame(version, SETTINGS, 0, 0, b"")).unwrap();
                 }
+                let init =
+                    frame(version, INIT, if version == Version::V1 { 0 } else { 0x40 }, 2, b"")[..8].to_vec();
+                read_until(&mut raw, &init);
                 raw.0.write_all(&bytes).unwrap();
                 raw.read_to_end();
             });

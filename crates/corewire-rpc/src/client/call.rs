@@ -134,7 +134,8 @@ impl<S: Shape> CallFuture<S> {
         self.with(|request| request.options().key = Some(key))
     }
 
-    /// Fails at once when no connection is established and none can be made, whatever the channel's setting.
+    /// Fails at once when no connection is established and none can be made, or when as many calls are in flight as the
+    /// server takes, whatever the channel's setting.
     pub fn fail_fast(self) -> Self {
         self.with(|request| request.options().is_fail_fast = Some(true))
     }

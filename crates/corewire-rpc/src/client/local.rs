@@ -317,6 +317,15 @@ impl LocalChannel {
         drop(sleep);
     }
 
+    /// A connection of its own that takes calls.
+    #[cold]
+    pub(super) fn link(&self, id: usize) -> Option<Rc<Link>> {
+        self.pool.iter().find_map(|slot| match &*slot.connection.state() {
+            State::Established(link) if link.id == id => Some(link.clone()),
+            _ => None,
+        })
+    }
+
     /// Ends for good: calls in flight fail, nothing new begins.
     pub(super) fn close(&self) {
         self.is_closed.set(true);

@@ -302,7 +302,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Calls fail at once while no connection can be made, instead of waiting for one.
+    /// Calls fail at once while no connection can be made, or while as many are in flight as the server takes, instead of
+    /// waiting for a connection or a place.
     pub fn fail_fast(mut self) -> Self {
         self.settings.fail_fast = true;
         self

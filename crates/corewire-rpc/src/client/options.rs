@@ -83,7 +83,8 @@ impl CallOptions {
         self.hedge = Some(hedge.into());
     }
 
-    /// Whether the call waits for a connection, or fails at once when none can be made; default the channel's setting.
+    /// Whether the call waits for a connection, and for a place among the calls that the server takes at once, or fails at
+    /// once when there is none; default the channel's setting.
     pub fn set_wait_for_ready(&mut self, waits: bool) {
         self.is_fail_fast = Some(!waits);
     }

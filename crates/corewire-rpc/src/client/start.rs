@@ -15,19 +15,25 @@ use super::local::{self, LocalChannel};
 use super::options::CallOptions;
 use super::request::Request;
 use crate::current::Current;
-use crate::link::{Kept, Link, Slot, State};
+use crate::link::{Kept, Link, Place, Slot, State};
 use crate::server::millis_up;
 use crate::status::Status;
+
+/// Why a call was not begun that a connection was ready for.
+const NO_PLACE: &str = "as many calls were in flight all the time as the server takes on a connection: make fewer at once, \
+                        or more connections (`connections` of the builder)";
 
 /// How far the beginning of a call has come. Boxed, since a call that need not wait has nothing to say here.
 #[derive(Default)]
 pub(super) struct Wait(Option<Box<Waiting>>);
 
-/// A call that waits for a connection.
+/// A call that waits for a connection, or for a place on one.
 #[derive(Default)]
 struct Waiting {
     deadline: Option<Instant>,
     sleep: Option<usize>,
+    /// Where it waits for a place among the calls in flight.
+    place: Option<Place>,
 }
 
 /// A call in flight: its link and key.
@@ -66,14 +72,16 @@ impl Request {
         let is_fail_fast = self.options.as_ref().and_then(|options| options.is_fail_fast);
         let is_fail_fast = is_fail_fast.unwrap_or(channel.settings.fail_fast);
         let begun = match &channel.discovered {
-            None => match channel.pick(is_fail_fast) {
-                Ok(Some(link)) => self.begin_on(channel, link, wait, context),
-                Ok(None) => {
-                    channel.wait(context);
-                    None
+            None => {
+                match wait.link(channel).map_or_else(|| channel.pick(is_fail_fast), |link| Ok(Some(link))) {
+                    Ok(Some(link)) => self.begin_on(channel, link, is_fail_fast, wait, context),
+                    Ok(None) => {
+                        channel.wait(context);
+                        None
+                    }
+                    Err(status) => Some(Err(status)),
                 }
-                Err(status) => Some(Err(status)),
-            },
+            }
             Some(discovered) => self.begin_balanced(channel, discovered, is_fail_fast, wait, context),
         };
         if begun.is_none() {
@@ -81,10 +89,17 @@ impl Request {
             let deadline = *wait.deadline.get_or_insert_with(|| self.deadline(channel));
             ready!(channel.poll_deadline(&mut wait.sleep, deadline, context));
         }
+        let place = wait.take_place();
+        if let Some(place) = place {
+            place.leave();
+        }
         if let Some(sleep) = wait.0.as_mut().and_then(|wait| wait.sleep.take()) {
             channel.drop_sleep(sleep);
         }
         Poll::Ready(begun.unwrap_or_else(|| {
+            if place.is_some() {
+                return Err(Status::new(Code::DEADLINE_EXCEEDED, NO_PLACE).unprocessed());
+            }
             let why = match &channel.discovered {
                 Some(discovered) => discovered.why_not_ready(),
                 None => channel.why_not_ready(),
@@ -136,7 +151,7 @@ impl Request {
         channel: &LocalChannel,
         discovered: &Discovered,
         is_fail_fast: bool,
-        wait: &Wait,
+        wait: &mut Wait,
         context: &mut Context<'_>,
     ) -> Option<Result<(Rc<Link>, Begun), Status>> {
         let options = self.options.as_deref();
@@ -153,7 +168,7 @@ impl Request {
             }
             Err(status) => return Some(Err(status)),
         };
-        let begun = self.begin_on(channel, picked.link.clone(), wait, context)?;
+        let begun = self.begin_on(channel, picked.link.clone(), is_fail_fast, wait, context)?;
         if let Some(avoided) = self.options.as_deref().and_then(|options| options.avoided.as_deref()) {
             avoided.add(picked.member.id);
         }
@@ -166,7 +181,8 @@ impl Request {
         &mut self,
         channel: &LocalChannel,
         link: Rc<Link>,
-        wait: &Wait,
+        is_fail_fast: bool,
+        wait: &mut Wait,
         context: &mut Context<'_>,
     ) -> Option<Result<(Rc<Link>, Begun), Status>> {
         let path = match self.path.get() {
@@ -187,9 +203,21 @@ impl Request {
         let options = changed.as_deref().or(self.options.as_deref());
         let (left, told) = self.time_left(channel, wait, timeout);
         if left.is_zero() {
+            if wait.is_for_place() {
+                // Its time is over, which is told with the reason.
+                return None;
+            }
             return Some(Err(Status::deadline().unprocessed()));
         }
+        let place = wait.take_place();
+        if let Some(place) = place.filter(|place| place.link != link.id) {
+            place.leave();
+        }
         let begun = link.with(|state| {
+            if !is_fail_fast && let Some(place) = state.wait_for_place(self.is_stream, place, context) {
+                wait.0.get_or_insert_default().place = Some(place);
+                return None;
+            }
             if state.waits(context) {
                 return None;
             }
@@ -290,16 +318,33 @@ impl Wait {
     pub(super) fn until(channel: &Channel, deadline_ms: u64) -> Self {
         let deadline = local::find(channel.key())
             .and_then(|channel| channel.epoch.get()?.checked_add(Duration::from_millis(deadline_ms)));
-        Self(deadline.map(|deadline| Box::new(Waiting { deadline: Some(deadline), sleep: None })))
+        Self(deadline.map(|deadline| Box::new(Waiting { deadline: Some(deadline), ..Waiting::default() })))
+    }
+
+    fn is_for_place(&self) -> bool {
+        self.0.as_ref().is_some_and(|wait| wait.place.is_some())
+    }
+
+    fn take_place(&mut self) -> Option<Place> {
+        self.0.as_mut()?.place.take()
+    }
+
+    /// The connection that it waits for a place on.
+    fn link(&self, channel: &LocalChannel) -> Option<Rc<Link>> {
+        channel.link(self.0.as_ref()?.place?.link)
     }
 
     /// Gives back what waiting took.
     pub(super) fn release(&mut self, channel: &Channel) {
         let Some(sleep) = self.0.as_mut().and_then(|wait| wait.sleep.take()) else { return };
+        let place = self.take_place();
         let key = channel.key();
         channel.run_there(move || {
             if let Some(channel) = local::find(key) {
                 channel.drop_sleep(sleep);
+            }
+            if let Some(place) = place {
+                place.leave();
             }
         });
     }

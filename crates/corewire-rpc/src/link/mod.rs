@@ -4,6 +4,7 @@
 mod held;
 mod ops;
 mod out;
+mod places;
 mod progress;
 mod receive;
 mod registry;
@@ -24,6 +25,8 @@ use corewire_runtime::Connection;
 use self::held::Held;
 pub(crate) use self::out::Kept;
 use self::out::Out;
+pub(crate) use self::places::Place;
+use self::places::Queue;
 use self::progress::Progress;
 pub(crate) use self::registry::{Group, Home, gauges, with_link};
 pub(crate) use self::response_metadata::{MetadataPart, ResponseMetadata};
@@ -77,6 +80,10 @@ pub(crate) struct State {
     pub(crate) dead: Option<Status>,
     /// Who waits until the send queue has room.
     waiting: Wakers,
+    /// Calls that wait until one of those in flight ends, since the server takes no more.
+    waiting_calls: Queue,
+    /// The same for streams of the `STREAM_*` family.
+    waiting_streams: Queue,
     /// Bytes arrived since this was last set to false.
     pub(crate) has_heard: bool,
     /// Who waits for messages.
@@ -191,6 +198,8 @@ impl State {
             stops_on_backlog,
             dead: None,
             waiting: Wakers::default(),
+            waiting_calls: Queue::default(),
+            waiting_streams: Queue::default(),
             has_heard: false,
             tasks: Tasks::default(),
             progress: Progress::default(),
@@ -203,8 +212,15 @@ impl State {
 
     #[inline]
     fn settle(&mut self) {
-        if self.will_flush || self.is_receiving {
-            // At the end of the turn, or of what is received, it is told at once for all.
+        if self.is_receiving {
+            // At the end of what is received it is told at once for all.
+            return;
+        }
+        if !(self.waiting_calls.is_empty() && self.waiting_streams.is_empty()) {
+            self.wake_waiting_calls();
+        }
+        if self.will_flush {
+            // The same at the end of the turn.
             return;
         }
         self.held.settle(self.out.connection());

@@ -131,6 +131,7 @@ impl Link {
                 state.lose(call, why.clone());
             }
             state.waiting.take().for_each(Waker::wake);
+            state.give_up_places();
             let State { machine, tasks, .. } = state;
             let close = |slot: &mut Slot| {
                 if !slot.incoming.has_ended() {

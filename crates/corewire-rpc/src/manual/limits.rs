@@ -8,8 +8,8 @@
 //! | `max_body`: one frame's body | 16 MiB | a longer one closes the connection; one to be sent fails its call |
 //! | `window`: messages of one half that are not taken | 256 KiB | the sender waits |
 //! | `max_buffered`: all that a connection holds of what was received | 64 MiB | reading stops until half is taken |
-//! | `max_calls`: calls in flight on a connection | 16,384 | one more fails as `RESOURCE_EXHAUSTED` |
-//! | `max_streams`: streams of the `STREAM_*` family | 4,096 | one more is cancelled |
+//! | `max_calls`: calls in flight on a connection | 16,384 | one more waits at the client within its time, or fails as `RESOURCE_EXHAUSTED` if it is to fail fast; at the server it is refused with that code |
+//! | `max_streams`: streams of the `STREAM_*` family | 4,096 | the same; at the server it is cancelled |
 //! | `max_extension`: metadata, trace and deadline of one frame | 16 KiB | a call with more is refused |
 //! | `pings` | 64 at once, 8 a second | one more closes the connection |
 //! | `cancels`: handlers that the peer aborts | 1,024 at once, 256 a second | one more closes the connection |

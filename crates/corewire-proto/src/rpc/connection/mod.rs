@@ -200,6 +200,28 @@ impl<T> Connection<T> {
         self.calls.in_use().calls as usize
     }
 
+    /// How many calls can be begun now without being refused by the peer. In version 2 it is one until the peer's SETTINGS
+    /// have come.
+    #[inline]
+    pub fn calls_left(&self) -> usize {
+        let most = self.settings.max_calls.min(self.peer.max_calls).min(self.begun_unheard_max());
+        most.saturating_sub(self.calls.in_use().calls) as usize
+    }
+
+    /// The same for streams of the `STREAM_*` family.
+    #[inline]
+    pub fn streams_left(&self) -> usize {
+        let most = self.settings.max_streams.min(self.peer.max_streams).min(self.begun_unheard_max());
+        most.saturating_sub(self.calls.in_use().streams) as usize
+    }
+
+    /// Each server takes one.
+    #[inline]
+    fn begun_unheard_max(&self) -> u32 {
+        let waits_for_settings = !self.settings_received && self.version == Some(Version::V2);
+        if waits_for_settings { 1 } else { u32::MAX }
+    }
+
     /// Streams of the `STREAM_*` family of which a half is open, those included that this side has given up.
     pub const fn streams_open(&self) -> usize {
         self.calls.in_use().streams as usize
