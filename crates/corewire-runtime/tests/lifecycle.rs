@@ -425,6 +425,18 @@ fn a_peer_that_leaves_answers_unread_is_held_back_and_senders_wait_for_it() {
 }
 
 #[test]
+fn a_connection_that_is_held_back_keeps_its_worker_from_nothing_and_lets_it_sleep() {
+    over(&STREAMS, |carrier| async move {
+        let pair = pair(carrier).await;
+        pair.back_up(500_000).await;
+        let before = pair.connection.tick();
+        corewire_runtime::sleep(Duration::from_millis(200)).await;
+        let turns = pair.connection.tick() - before;
+        assert!(turns < 500, "{carrier:?}: {turns} turns of the loop while nothing happens");
+    });
+}
+
+#[test]
 fn a_send_is_flushed_within_its_tick() {
     over(&ALL, |carrier| async move {
         let pair = pair(carrier).await;

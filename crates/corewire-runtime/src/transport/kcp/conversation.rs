@@ -40,8 +40,12 @@ impl Conversation {
 
     /// Takes as many bytes as there is room for, and says how many; they leave at the end of the tick.
     pub(crate) fn write(&self, core: &Core, slices: &[IoSlice<'_>]) -> usize {
-        core.udp.request_flush(self.socket);
-        self.endpoint.write(self.session, slices)
+        let taken = self.endpoint.write(self.session, slices);
+        // One that has no room is tried again at each flush: asking for another would keep the worker from sleeping.
+        if taken > 0 {
+            core.udp.request_flush(self.socket);
+        }
+        taken
     }
 
     #[inline]
@@ -54,9 +58,10 @@ impl Conversation {
     }
 
     pub(crate) fn read(&self, core: &Core) -> Option<Bytes> {
+        let piece = self.endpoint.read(self.session)?;
         // The peer is told that its window has opened.
         core.udp.request_flush(self.socket);
-        self.endpoint.read(self.session)
+        Some(piece)
     }
 
     /// Ends this side behind what was written. True if the conversation is over already.
