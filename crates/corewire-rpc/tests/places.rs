@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use corewire::{block_on, spawn_local};
-use corewire_rpc::{Bytes, Channel, Code, Context, RpcServer, Service, Settings, Status, Version};
+use corewire_rpc::{
+    Bytes, CallOptions, Channel, ClientInterceptor, Code, Context, MethodPath, RpcServer, Service, Settings,
+    Status, Version,
+};
 use support::{Running, eventually, gauged, server, settles, stuck};
 
 const TWO: fn() -> Settings = || Settings { max_calls: 2, ..Settings::default() };
@@ -67,6 +70,25 @@ fn a_client_of_version_1_keeps_to_its_own_limit() {
     let (service, most) = slow();
     let server = server(|server| server.service(service));
     all_answered(Channel::to(server.uri()).protocol(Version::V1).settings(TWO()).build().unwrap(), &most);
+}
+
+struct Count(Arc<AtomicUsize>);
+
+impl ClientInterceptor for Count {
+    fn on_call(&self, _: &MethodPath, _: &mut CallOptions) -> Result<(), Status> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn interceptors_are_told_once_of_a_call_that_waits() {
+    let (service, most) = slow();
+    let server = server(|server| server.service(service).settings(TWO()));
+    let told = Arc::new(AtomicUsize::new(0));
+    let channel = Channel::to(server.uri()).protocol(Version::V2).interceptor(Count(told.clone()));
+    all_answered(channel.build().unwrap(), &most);
+    assert_eq!(told.load(Ordering::SeqCst), 100);
 }
 
 /// A server whose two places are taken by calls that do not end, and a channel whose calls they are.

@@ -189,9 +189,15 @@ impl Request {
             Ok(path) => path,
             Err(status) => return Some(Err(status)),
         };
+        if wait.place().is_some_and(|place| place.link != link.id)
+            && let Some(place) = wait.take_place()
+        {
+            place.leave();
+        }
         let mut changed = None;
         if !channel.settings.interceptors.is_empty() {
-            if link.with(|state| state.waits(context)) {
+            // They are told of a call that begins, and once.
+            if link.with(|state| self.waits_on(state, is_fail_fast, wait, context)) {
                 return None;
             }
             match self.intercepted(channel, path) {
@@ -203,22 +209,14 @@ impl Request {
         let options = changed.as_deref().or(self.options.as_deref());
         let (left, told) = self.time_left(channel, wait, timeout);
         if left.is_zero() {
-            if wait.is_for_place() {
+            if wait.place().is_some() {
                 // Its time is over, which is told with the reason.
                 return None;
             }
             return Some(Err(Status::deadline().unprocessed()));
         }
-        let place = wait.take_place();
-        if let Some(place) = place.filter(|place| place.link != link.id) {
-            place.leave();
-        }
         let begun = link.with(|state| {
-            if !is_fail_fast && let Some(place) = state.wait_for_place(self.is_stream, place, context) {
-                wait.0.get_or_insert_default().place = Some(place);
-                return None;
-            }
-            if state.waits(context) {
+            if self.waits_on(state, is_fail_fast, wait, context) {
                 return None;
             }
             let key = match self.write(state, told, options) {
@@ -246,6 +244,23 @@ impl Request {
             Some(Ok(Begun { link: link.id as u32, call, flight: FlightId::NONE, deadline_ms }))
         })?;
         Some(begun.map(|begun| (link, begun)))
+    }
+
+    /// Whether the call cannot begin on this link now; then its task is woken when it can.
+    #[inline]
+    fn waits_on(
+        &self,
+        state: &mut State,
+        is_fail_fast: bool,
+        wait: &mut Wait,
+        context: &mut Context<'_>,
+    ) -> bool {
+        if !is_fail_fast && let Some(place) = state.wait_for_place(self.is_stream, wait.take_place(), context)
+        {
+            wait.0.get_or_insert_default().place = Some(place);
+            return true;
+        }
+        state.waits(context)
     }
 
     #[inline]
@@ -321,8 +336,8 @@ impl Wait {
         Self(deadline.map(|deadline| Box::new(Waiting { deadline: Some(deadline), ..Waiting::default() })))
     }
 
-    fn is_for_place(&self) -> bool {
-        self.0.as_ref().is_some_and(|wait| wait.place.is_some())
+    fn place(&self) -> Option<Place> {
+        self.0.as_ref()?.place
     }
 
     fn take_place(&mut self) -> Option<Place> {
@@ -331,7 +346,7 @@ impl Wait {
 
     /// The connection that it waits for a place on.
     fn link(&self, channel: &LocalChannel) -> Option<Rc<Link>> {
-        channel.link(self.0.as_ref()?.place?.link)
+        channel.link(self.place()?.link)
     }
 
     /// Gives back what waiting took.
