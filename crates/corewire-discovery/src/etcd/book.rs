@@ -84,12 +84,12 @@ impl Book {
         let key = key_of(&endpoint);
         self.last_number += 1;
         // The put to come takes the place of the deletion.
-        let doomed = self.to_delete.remove(&key).unwrap_or_default();
-        if let Some(waiter) = doomed.waiter {
+        let deletion = self.to_delete.remove(&key).unwrap_or_default();
+        if let Some(waiter) = deletion.waiter {
             let _ = waiter.reply.send(Ok(()));
         }
         let older = self.wanted.remove(&key);
-        let under = older.as_ref().map_or(doomed.under, |older| older.under.clone());
+        let under = older.as_ref().map_or(deletion.under, |older| older.under.clone());
         let wanted = Wanted {
             endpoint,
             ttl_s,

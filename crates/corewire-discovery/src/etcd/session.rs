@@ -154,7 +154,7 @@ impl Worker {
             (Claim::Foreign | Claim::Own, Ok(endpoint)) => self.catalog.put_or_warn(&endpoint),
             (Claim::Foreign, Err(_)) => drop(self.catalog.remove(&key.0, &key.1)),
             (Claim::Own, Err(_)) => self.book.queue(&key),
-            // A pending registration of ours is about to replace what is there, and a doomed one is about to go.
+            // A pending registration of ours is about to replace what is there, and one that is to be deleted is about to go.
             (Claim::Pending | Claim::Doomed, _) => {}
         }
     }
