@@ -243,7 +243,8 @@ fn the_first_answers_of_one_that_is_alone_leave_while_the_others_are_made() {
         while answered.get() == 0 {
             yield_now().await;
         }
-        assert_eq!(answered.get(), 64, "answers were there when the hundredth was made");
+        // At the least, since they leave as well when their turn has taken its time: on a machine that is stopped meanwhile.
+        assert!(answered.get() >= 64, "{} answers were there when the hundredth was made", answered.get());
         connection.close();
     });
 }
