@@ -117,6 +117,9 @@ pub enum BuildError {
         /// The processors it may use.
         available: Vec<usize>,
     },
+    /// The tokio runtime of the workers' own could not be started (feature `tokio`).
+    #[error("cannot start a tokio runtime for the workers: {0}; check the limits on threads and descriptors")]
+    Tokio(#[source] io::Error),
     /// A setting is out of its range.
     #[error("{what} is {value}, but must be {allowed}")]
     Setting {

@@ -55,6 +55,11 @@ mod task;
 mod task_quota;
 mod time;
 pub mod timer_wheel;
+#[cfg(not(feature = "tokio"))]
+#[path = "no_tokio.rs"]
+mod tokio_context;
+#[cfg(feature = "tokio")]
+mod tokio_context;
 pub mod transport;
 pub mod udp;
 mod warning;
@@ -64,6 +69,7 @@ pub use conn::{CloseReason, Connection, ConnectionOptions, FrameProgress, RateMi
 pub use error::{BlockingError, BuildError, JoinError, SendError, SettingError, SpawnError};
 pub use listen::{AfterAccept, Listener};
 pub use memory::{Charge, MemoryKind};
+pub use panic::panic_advice;
 pub use protocol::Protocol;
 pub use run::run;
 pub use runtime::{Builder, Handle, RemoteTask, Runtime};
@@ -72,6 +78,8 @@ pub use stream::{ReadHalf, Stream, Tcp, TcpListener, TcpStream, Unix, UnixListen
 pub use task::{JoinHandle, spawn_blocking, spawn_local, yield_now};
 pub use task_quota::{poll_with_quota, with_task_quota};
 pub use time::{Elapsed, Sleep, Timeout, now, sleep, sleep_until, timeout};
+#[cfg(feature = "tokio")]
+pub use tokio_context::TokioContext;
 pub use warning::WarningLimit;
 pub use worker::{WorkerHandle, WorkerId, before_flush, current_worker};
 

@@ -13,6 +13,7 @@ use crate::blocking::{BlockingLimits, BlockingPool, BlockingShutdown};
 use crate::error::{BuildError, JoinError, SpawnError};
 use crate::memory::{SharedBudget, default_limit};
 use crate::stats::WorkerStats;
+use crate::tokio_context::{Entrance, TokioContext};
 use crate::worker::{Command, Core, WorkerHandle, WorkerShared};
 
 /// The least memory limit for each worker: a few full receive blocks.
@@ -28,6 +29,7 @@ pub struct Builder {
     driver: DriverConfig,
     blocking: BlockingLimits,
     memory_limit: Option<usize>,
+    tokio: Option<TokioContext>,
 }
 
 impl Default for Builder {
@@ -40,6 +42,7 @@ impl Default for Builder {
             driver: DriverConfig::default(),
             blocking: BlockingLimits::default(),
             memory_limit: None,
+            tokio: None,
         }
     }
 }
@@ -116,6 +119,15 @@ impl Builder {
         self
     }
 
+    /// Has each worker enter tokio's context for its life, so that what is made for tokio works in its tasks and handlers:
+    /// see [`TokioContext`], or give the `Handle` of a tokio runtime. Default: none, and such libraries panic.
+    #[cfg(feature = "tokio")]
+    #[must_use]
+    pub fn tokio(mut self, context: impl Into<TokioContext>) -> Self {
+        self.tokio = Some(context.into());
+        self
+    }
+
     /// Starts the workers.
     ///
     /// # Errors
@@ -141,6 +153,7 @@ impl Builder {
         }
         let memory = SharedBudget::new(memory_limit, count);
         let blocking = Arc::new(BlockingPool::new(self.blocking));
+        let tokio = self.tokio.map(|context| context.start(&self.name)).transpose()?;
         let mut runtime = Runtime {
             handle: Handle { inner: Arc::new(Inner { workers: Vec::new(), next: AtomicUsize::new(0) }) },
             threads: Vec::new(),
@@ -154,6 +167,7 @@ impl Builder {
                 driver: driver.clone(),
                 blocking: runtime.blocking.clone(),
                 memory: memory.clone(),
+                tokio: tokio.clone(),
             };
             let (report, reported) = mpsc::channel();
             let thread = thread::Builder::new()
@@ -180,6 +194,7 @@ struct Start {
     driver: DriverConfig,
     blocking: Arc<BlockingPool>,
     memory: Arc<SharedBudget>,
+    tokio: Option<Entrance>,
 }
 
 impl Start {
@@ -192,6 +207,8 @@ impl Start {
             let _ = report.send(Err(error));
             return;
         }
+        // Left after the last task was dropped: what it holds may need it.
+        let _context = self.tokio.as_ref().map(Entrance::enter);
         match Core::install(&self.driver, self.blocking, self.memory) {
             Ok(installed) => {
                 let _ = report.send(Ok(installed.core.shared.clone()));

@@ -6,7 +6,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use common::{PATIENCE, Record, Recorder, off_worker, options, pattern, recorded, run, sockets, some_ticks};
@@ -228,4 +228,52 @@ fn what_needs_a_worker_says_so_outside_of_one() {
     let payload = std::panic::catch_unwind(|| drop(spawn_local(async {}))).unwrap_err();
     let text = payload.downcast_ref::<String>().unwrap();
     assert!(text.starts_with("spawn_local needs a worker"), "{text}");
+}
+
+/// Keeps what is logged, also by other tests of this file.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Line(String);
+        impl tracing::field::Visit for Line {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0.push_str(&format!("{field}={value:?} "));
+            }
+        }
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_panic_because_tokios_context_is_missing_is_logged_with_what_to_do() {
+    let log = Log::default();
+    tracing::subscriber::set_global_default(log.clone()).unwrap();
+    run(async {
+        let task = spawn_local(async { tokio::time::sleep(Duration::ZERO).await });
+        let error = task.await.unwrap_err();
+        assert!(error.to_string().contains("there is no reactor running"), "{error}");
+    });
+    let lines = log.0.lock().unwrap();
+    let line = lines.iter().find(|line| line.contains("there is no reactor running")).unwrap();
+    assert!(line.contains("call `.tokio("), "{line}");
 }

@@ -49,6 +49,8 @@ pub use corewire_proto::codec::{
     StandardCodec, Varint32Codec,
 };
 pub use corewire_runtime as runtime;
+#[cfg(feature = "tokio")]
+pub use corewire_runtime::TokioContext;
 pub use corewire_runtime::driver::DriverKind;
 pub use corewire_runtime::{CloseReason, RateMin, SendError, SettingError, run, sleep, spawn_local, timeout};
 pub use frame::{Frame, Message};
@@ -82,4 +84,7 @@ mod pages {
     struct Udp;
     #[doc = include_str!("../../../docs/reliable-udp.md")]
     struct ReliableUdp;
+    #[cfg(feature = "tokio")]
+    #[doc = include_str!("../../../docs/tokio-libraries.md")]
+    struct TokioLibraries;
 }

@@ -185,6 +185,12 @@ impl RpcServer {
         self.net(|net| net.driver(kind))
     }
 
+    /// Has the workers enter tokio's context, so that what is made for tokio works in handlers; see [`NetServer::tokio`].
+    #[cfg(feature = "tokio")]
+    pub fn tokio(self, context: impl Into<corewire::TokioContext>) -> Self {
+        self.net(|net| net.tokio(context))
+    }
+
     /// All settings of the runtime that [`start`](Self::start) makes.
     pub fn runtime(self, builder: Builder) -> Self {
         self.net(|net| net.runtime(builder))

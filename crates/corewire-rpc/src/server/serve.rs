@@ -10,7 +10,7 @@ use std::task::{self, Poll};
 use std::time::Instant;
 
 use corewire_proto::rpc::{CallKey, Code, Failure};
-use corewire_runtime::spawn_local;
+use corewire_runtime::{panic_advice, spawn_local};
 
 use super::connection::ServerConnection;
 use super::context::{Context, MethodName};
@@ -127,7 +127,8 @@ pub(super) fn panicked(panic: &(dyn Any + Send), name: &MethodName) -> Status {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
-    tracing::error!(service = name.service, method = name.method, message, "a handler panicked");
+    let advice = panic_advice(message);
+    tracing::error!(service = name.service, method = name.method, message, advice, "a handler panicked");
     Status::internal("the handler panicked")
 }
 

@@ -11,7 +11,7 @@ use crate::conn::{
     Backlog, CloseReason, Conn, ConnId, Connection, ConnectionOptions, Draining, Observed, ReadState, State,
     WaiterKey, WaitsFor, WriteState,
 };
-use crate::panic::guarded;
+use crate::panic::{guarded, panic_advice};
 use crate::protocol::Protocol;
 use crate::stats::Counters;
 use crate::transport::Transport;
@@ -101,7 +101,8 @@ impl Core {
 
     pub(crate) fn note_panic(&self, message: &str) {
         Counters::add(&self.counters.panics, 1);
-        tracing::error!(worker = self.id().0, "a handler or task panicked: {message}");
+        let advice = panic_advice(message);
+        tracing::error!(worker = self.id().0, advice, "a handler or task panicked: {message}");
     }
 
     /// A connect has succeeded.

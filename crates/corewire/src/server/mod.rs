@@ -21,6 +21,8 @@ use corewire_driver::DriverKind;
 use corewire_driver::net::StreamOptions;
 use corewire_proto::codec::{Codec, RawCodec};
 use corewire_proto::kcp;
+#[cfg(feature = "tokio")]
+use corewire_runtime::TokioContext;
 use corewire_runtime::udp::UdpOptions;
 use corewire_runtime::{Builder, ConnectionOptions, Handle, Protocol, RateMin, Runtime};
 
@@ -154,6 +156,34 @@ impl<C, H> NetServer<C, H> {
     /// Which driver; see [`Builder::driver`].
     pub fn driver(mut self, kind: DriverKind) -> Self {
         self.settings.runtime = self.settings.runtime.driver(kind);
+        self
+    }
+
+    /// Has the workers enter tokio's context, so that what is made for tokio (sqlx, reqwest, redis,
+    /// `tokio::time::sleep`) works in handlers and tasks; see [`Builder::tokio`]. It is a setting of the runtime that
+    /// [`start`](Self::start) makes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use corewire::{NetServer, StandardCodec, TokioContext};
+    ///
+    /// let server = NetServer::bind("tcp://127.0.0.1:0")
+    ///     .codec(StandardCodec::default)
+    ///     .serve(|mut session| async move {
+    ///         while let Some(message) = session.next().await {
+    ///             tokio::time::sleep(Duration::from_millis(1)).await;
+    ///             let _ = session.reply(&message, b"slept").await;
+    ///         }
+    ///     })
+    ///     .tokio(TokioContext::own()) // or the `Handle` of a runtime that you have
+    ///     .workers(1)
+    ///     .start()?;
+    /// # drop(server);
+    /// # Ok::<(), corewire::ServerError>(())
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn tokio(mut self, context: impl Into<TokioContext>) -> Self {
+        self.settings.runtime = self.settings.runtime.tokio(context);
         self
     }
 
