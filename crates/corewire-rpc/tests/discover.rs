@@ -277,8 +277,11 @@ fn endpoints_that_refuse_hang_or_answer_garbage_are_passed_over() {
         put(&registry, "garbling", garbling),
         put(&registry, "nowhere", "no-such-host.invalid:1"),
     );
-    let alone =
-        build(in_turn(&registry).channel(|c| c.connect_timeout(Duration::from_millis(200))).fail_fast());
+    let alone = build(
+        in_turn(&registry)
+            .channel(|c| c.net(|net| net.connect_timeout(Duration::from_millis(200))))
+            .fail_fast(),
+    );
     let began = Instant::now();
     let failed = block_on(alone.unary("Who/name", "")).unwrap_err();
     assert!(failed.code() == Code::UNAVAILABLE && failed.is_unprocessed(), "{failed}");
@@ -527,8 +530,7 @@ fn endpoints_are_reached_whatever_their_scheme_with_the_keys_of_the_channel() {
         registry.discover("Who").iter().map(|endpoint| endpoint.address().to_string()).collect();
     assert!(addresses.iter().any(|address| address.starts_with("kcp://127.0.0.1:")), "{addresses:?}");
     assert!(addresses.contains(&unix), "{addresses:?}");
-    let options = corewire::kcp::ClientOptions::default().key(key());
-    let channel = build(in_turn(&registry).channel(|channel| channel.kcp(options)));
+    let channel = build(in_turn(&registry).channel(|channel| channel.net(|net| net.kcp_key(key()))));
     let mut seen = HashMap::new();
     eventually("all of them answer", || {
         seen.insert(name(&channel).unwrap(), ());

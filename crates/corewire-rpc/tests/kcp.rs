@@ -6,9 +6,9 @@ mod support;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use corewire::kcp::{ClientOptions, Key};
+use corewire::kcp::Key;
 use corewire::{ServerHandle, block_on};
-use corewire_rpc::{Bytes, Channel, Code, RpcServer, Version};
+use corewire_rpc::{Bytes, Channel, ChannelBuilder, Code, RpcServer, Version};
 use corewire_testkit::udp_proxy::UdpProxy;
 use support::{VERSIONS, echo_all, echo_service, eventually, every_mode};
 
@@ -85,7 +85,7 @@ fn nobody_at_the_port_is_told_at_once() {
 fn a_peer_that_says_nothing_is_given_up_after_the_connect_timeout() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let channel = Channel::to(format!("kcp://{}", silent.local_addr().unwrap()))
-        .connect_timeout(Duration::from_millis(200))
+        .net(|net| net.connect_timeout(Duration::from_millis(200)))
         .build()
         .unwrap();
     let status = block_on(channel.unary("EchoService/echo", "?")).unwrap_err();
@@ -102,8 +102,8 @@ fn a_server_that_goes_lets_its_calls_finish_and_tells_its_clients() {
     assert_eq!((report.sessions, report.finished), (1, 1), "{report}");
 }
 
-fn keyed(key: &Key) -> ClientOptions {
-    ClientOptions::default().key(key.clone())
+fn keyed(uri: &str, key: &Key) -> ChannelBuilder {
+    Channel::to(uri).net(|net| net.kcp_key(key.clone()))
 }
 
 #[test]
@@ -112,14 +112,13 @@ fn a_key_encrypts_and_another_one_or_none_is_of_no_use() {
     let server = server(|server| server.net(|net| net.kcp_key(key.clone())));
     let uri = server.uri();
     for version in VERSIONS {
-        let channel = Channel::to(uri).kcp(keyed(&key)).protocol(version).build().unwrap();
+        let channel = keyed(uri, &key).protocol(version).build().unwrap();
         block_on(every_mode(&channel, 30_000)).unwrap();
     }
     assert_eq!(server.stats().workers.datagrams_dropped, 0);
-    for options in [keyed(&Key::new([8; 32])), ClientOptions::default()] {
+    for channel in [keyed(uri, &Key::new([8; 32])), Channel::to(uri)] {
         let before = server.stats().workers.datagrams_dropped;
-        let channel =
-            Channel::to(uri).kcp(options).connect_timeout(Duration::from_millis(300)).build().unwrap();
+        let channel = channel.net(|net| net.connect_timeout(Duration::from_millis(300))).build().unwrap();
         let status = block_on(channel.unary("EchoService/echo", "?")).unwrap_err();
         assert_eq!(status.code(), Code::CONNECTION_CLOSED, "{status}");
         assert!(status.message().contains("another key"), "{status}");
@@ -131,7 +130,7 @@ fn a_key_encrypts_and_another_one_or_none_is_of_no_use() {
 fn a_channel_with_a_key_may_have_several_connections() {
     let key = Key::new([7; 32]);
     let server = server(|server| server.net(|net| net.kcp_key(key.clone())));
-    let channel = Channel::to(server.uri()).kcp(keyed(&key)).connections(4).build().unwrap();
+    let channel = keyed(server.uri(), &key).connections(4).build().unwrap();
     let calls: Vec<_> = (0..16).map(|_| channel.unary("EchoService/echo", "x")).collect();
     calls.into_iter().for_each(|call| assert_eq!(block_on(call).unwrap(), "x"));
     assert_eq!((server.stats().sessions, server.stats().workers.datagrams_dropped), (4, 0));
@@ -148,7 +147,7 @@ fn the_uri_can_name_the_file_of_the_key() {
         .start()
         .unwrap();
     let channel = channel(&format!("{}{parameter}", server.uri()), Version::V2);
-    let by_bytes = Channel::to(server.uri()).kcp(keyed(&Key::new([0x5a; 32]))).build().unwrap();
+    let by_bytes = keyed(server.uri(), &Key::new([0x5a; 32])).build().unwrap();
     std::fs::remove_file(&path).unwrap();
     for channel in [channel, by_bytes] {
         assert_eq!(block_on(channel.unary("EchoService/echo", "x")).unwrap(), "x");

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use corewire::block_on;
+use corewire::client::Reconnect;
 use corewire_rpc::{
     Bytes, CallOptions, Channel, ClientInterceptor, Code, Context, Hedge, MethodPath, Retry, RpcServer,
     ServerInterceptor, Service, Sink, Status, Version,
@@ -348,10 +349,23 @@ fn a_call_without_a_server_says_why() {
 }
 
 #[test]
+fn a_channel_that_may_not_connect_again_says_so() {
+    let mut reconnect = Reconnect::between(Duration::from_millis(1), Duration::from_millis(1));
+    reconnect.attempts_max = Some(2);
+    let channel = Channel::to(format!("tcp://{}", closed_port())).net(|net| net.reconnect(reconnect));
+    let channel = channel.timeout(Duration::from_secs(60)).build().unwrap();
+    for _ in 0..2 {
+        let status = block_on(channel.unary("Echo/echo", "x")).unwrap_err();
+        assert_eq!(status.code(), Code::UNAVAILABLE, "{status}");
+        assert!(status.message().contains("attempts_max"), "{status}");
+    }
+}
+
+#[test]
 fn a_server_that_comes_back_is_used_at_once() {
     let address = closed_port();
     let channel = Channel::to(format!("tcp://{address}"))
-        .reconnect(Duration::from_millis(1), Duration::from_secs(3_600))
+        .net(|net| net.reconnect(Reconnect::between(Duration::from_millis(1), Duration::from_secs(3_600))))
         .build()
         .unwrap();
     // The bound of the back-off grows to minutes meanwhile.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use corewire::client::Reconnect;
 use corewire::server::ServerError;
 use corewire::{ConnectError, NetServer};
 use corewire_rpc::{Channel, ChannelBuilder, Retry, RpcServer, Settings};
@@ -46,17 +47,21 @@ fn a_server_says_which_setting_cannot_work() {
     assert!(refused_by_server(|server| server.net(none)).starts_with("the most connections"));
 }
 
+fn back_off(channel: ChannelBuilder, initial: Duration, max: Duration) -> ChannelBuilder {
+    channel.net(|net| net.reconnect(Reconnect::between(initial, max)))
+}
+
 #[test]
 fn a_channel_says_which_setting_cannot_work() {
     let second = Duration::from_secs(1);
     for (refused, expected) in [
         (refused_by_channel(|channel| channel.connections(0)), "the number of connections"),
         (refused_by_channel(|channel| channel.timeout(ZERO)), "the time of a call"),
-        (refused_by_channel(|channel| channel.connect_timeout(ZERO)), "the connect timeout"),
+        (refused_by_channel(|channel| channel.net(|net| net.connect_timeout(ZERO))), "the connect timeout"),
         (refused_by_channel(|channel| channel.keep_alive(ZERO, second)), "the time before a keep-alive"),
         (refused_by_channel(|channel| channel.keep_alive(second, ZERO)), "the time for the answer"),
-        (refused_by_channel(|channel| channel.reconnect(2 * second, second)), "the longest wait"),
-        (refused_by_channel(|channel| channel.reconnect(ZERO, ZERO)), "the longest wait"),
+        (refused_by_channel(|channel| back_off(channel, 2 * second, second)), "the longest wait"),
+        (refused_by_channel(|channel| back_off(channel, ZERO, ZERO)), "the longest wait"),
         (
             refused_by_channel(|channel| {
                 let mut retry = Retry::default();

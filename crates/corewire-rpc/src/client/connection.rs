@@ -43,7 +43,7 @@ impl ChannelConnection {
             channel.home.clone(),
             channel.group,
             machine,
-            settings.connect.connection.high_water,
+            settings.net.connection_settings().high_water,
             false,
         );
         let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {

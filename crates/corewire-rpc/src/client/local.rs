@@ -124,7 +124,7 @@ impl LocalChannel {
     }
 
     fn with(settings: Settings, home: WorkerHandle, group: Group, slots: usize, weak: &Weak<Self>) -> Self {
-        let reconnect = settings.connect.reconnect.clone().unwrap_or_default();
+        let reconnect = settings.net.reconnect_settings();
         let slot = |slot| PoolSlot {
             connection: ClientConnection::new(&reconnect, corewire_driver::entropy::u64()),
             last: RefCell::default(),
@@ -197,7 +197,9 @@ impl LocalChannel {
             State::Established(link) => Some(link.clone()),
             _ => None,
         });
+        let may_connect = |slot: &PoolSlot| !matches!(*slot.connection.state(), State::Closed);
         match established {
+            None if !self.pool.iter().any(may_connect) => Err(no_more_attempts()),
             None if is_fail_fast => self.why_not_ready().map_or(Ok(None), Err),
             link => Ok(link),
         }
@@ -207,6 +209,7 @@ impl LocalChannel {
     pub(super) fn why_not_ready(&self) -> Option<Status> {
         let why = |slot: &PoolSlot| match &*slot.connection.state() {
             State::Backoff(why) => Some(Status::unavailable(why.clone()).unprocessed()),
+            State::Closed => Some(no_more_attempts()),
             _ => None,
         };
         self.pool.iter().map(why).collect::<Option<Vec<_>>>()?.pop()
@@ -339,6 +342,11 @@ impl LocalChannel {
         }
         self.wake_all();
     }
+}
+
+fn no_more_attempts() -> Status {
+    let why = "as many attempts to connect have failed in a row as `Reconnect::attempts_max` allows: make another channel";
+    Status::unavailable(why).unprocessed()
 }
 
 /// Says goodbye and closes; calls in flight fail.

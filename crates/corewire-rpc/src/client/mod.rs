@@ -1,6 +1,7 @@
 //! Channels: calls to a server, or to several that are alike.
 
 mod attempt;
+mod builder;
 mod call;
 mod connect;
 mod connection;
@@ -21,19 +22,17 @@ mod unary;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use corewire::client::{Connector, Reconnect, shared_worker};
-use corewire::{ConnectError, NetUri, kcp};
+use corewire::ConnectError;
 use corewire_discovery::Flight;
-use corewire_driver::net::StreamOptions;
-use corewire_proto::rpc::{Mode, Settings as ProtocolSettings, Version};
-use corewire_runtime::{ConnectionOptions, WorkerHandle, current_worker};
+use corewire_proto::rpc::Mode;
+use corewire_runtime::{WorkerHandle, current_worker};
 
+pub use self::builder::ChannelBuilder;
 pub use self::call::{CallFuture, StreamingCall};
-use self::discovered::{Discovered, FlightId, Outcome};
 pub(crate) use self::discovered::{Discovery, Serving, WatchHealth};
+use self::discovered::{FlightId, Outcome};
 pub use self::interceptor::ClientInterceptor;
 use self::local::LocalChannel;
 pub use self::options::{CallOptions, CallPath, IntoPath};
@@ -80,31 +79,7 @@ impl Drop for Shared {
     }
 }
 
-/// A channel to be. Made by [`Channel::to`].
-///
-/// | setting | default |
-/// |---|---|
-/// | protocol | version 2 |
-/// | connections | 1, made when first needed |
-/// | time of a unary call | 15 s; of a call with streams no limit |
-/// | connect timeout | 5 s for each address |
-/// | reconnect | when needed, after 50 ms to 5 s (exponential, with jitter) |
-/// | keep-alive (version 2) | a ping after 30 s of silence, answered within 10 s |
-/// | no connection | calls wait for one |
-/// | retries, hedging | none |
-#[derive(Debug)]
-#[must_use = "a channel is made by `build`"]
-pub struct ChannelBuilder {
-    settings: Settings,
-    uris: Vec<String>,
-}
-
 impl Channel {
-    /// A channel to the server at this URI, with settings to choose.
-    pub fn to(uri: impl Into<String>) -> ChannelBuilder {
-        ChannelBuilder { settings: Settings::new(), uris: vec![uri.into()] }
-    }
-
     /// Calls a method with one request and one response. The call begins when the future is first polled.
     #[inline]
     pub fn unary(&self, path: impl IntoPath, request: impl Into<Bytes>) -> UnaryCall {
@@ -244,168 +219,13 @@ impl Channel {
     }
 }
 
-impl ChannelBuilder {
-    /// Adds a server that answers the same calls. The pool's connections go to them in turn, and a connect that fails
-    /// goes on with the next one.
-    pub fn and(mut self, uri: impl Into<String>) -> Self {
-        self.uris.push(uri.into());
-        self
-    }
-
-    /// The version of the protocol to speak; [`Version::V1`] is that of galay-rpc.
-    pub fn protocol(mut self, version: Version) -> Self {
-        self.settings.version = version;
-        self
-    }
-
-    /// The protocol's limits.
-    pub fn settings(mut self, settings: ProtocolSettings) -> Self {
-        self.settings.protocol = settings;
-        self
-    }
-
-    /// Connections that calls are spread over; default 1.
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.settings.pool = connections;
-        self
-    }
-
-    /// The time of a unary call that has none of its own, the wait for a connection included; default 15 s.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
-        self
-    }
-
-    /// How long to try each address; default 5 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connect.timeout = timeout;
-        self
-    }
-
-    /// The bounds of the first and of the longest wait after failed connects; default 50 ms and 5 s.
-    pub fn reconnect(mut self, initial: Duration, max: Duration) -> Self {
-        self.settings.connect.reconnect = Some(Reconnect::between(initial, max));
-        self
-    }
-
-    /// Pings a server (version 2) after this time without a byte from it, and gives the connection up when nothing comes
-    /// within `answer`; default 30 s and 10 s.
-    pub fn keep_alive(mut self, every: Duration, answer: Duration) -> Self {
-        self.settings.keep_alive = Some(every);
-        self.settings.keep_alive_timeout = answer;
-        self
-    }
-
-    /// Never pings.
-    pub fn no_keep_alive(mut self) -> Self {
-        self.settings.keep_alive = None;
-        self
-    }
-
-    /// Calls fail at once while no connection can be made, or while as many are in flight as the server takes, instead of
-    /// waiting for a connection or a place.
-    pub fn fail_fast(mut self) -> Self {
-        self.settings.fail_fast = true;
-        self
-    }
-
-    /// Makes calls that are marked idempotent again when the server cannot be reached.
-    pub fn retry(mut self, retry: Retry) -> Self {
-        self.settings.retry = Some(retry);
-        self
-    }
-
-    /// Makes a call that is marked idempotent a second time when it has taken this long ([`Hedge`] says more), and takes the
-    /// first result.
-    pub fn hedge(mut self, hedge: impl Into<Hedge>) -> Self {
-        self.settings.hedge = Some(hedge.into());
-        self
-    }
-
-    /// Has each call pass this interceptor, behind those added before.
-    pub fn interceptor(mut self, interceptor: impl ClientInterceptor) -> Self {
-        self.settings.interceptors.push(Arc::new(interceptor));
-        self
-    }
-
-    /// All limits and times of its connections.
-    pub fn connection_options(mut self, options: ConnectionOptions) -> Self {
-        self.settings.connect.connection = options;
-        self
-    }
-
-    /// Options of its sockets.
-    pub fn stream_options(mut self, options: StreamOptions) -> Self {
-        self.settings.connect.stream = options;
-        self
-    }
-
-    /// How it speaks KCP with servers on `kcp://`: conversation, socket, key. The key that a URI names is that of its server
-    /// alone; one given here is for all of them and comes first. How long to wait for a first answer is told by
-    /// [`connect_timeout`](Self::connect_timeout).
-    pub fn kcp(mut self, options: kcp::ClientOptions) -> Self {
-        self.settings.connect.kcp(options);
-        self
-    }
-
-    /// The worker to live on. Default: the one that makes it, or else a worker that all such channels share.
-    pub fn worker(mut self, worker: WorkerHandle) -> Self {
-        self.settings.worker = Some(worker);
-        self
-    }
-
-    /// Makes the channel. It connects when it is first used.
-    ///
-    /// # Errors
-    /// A URI or a setting is wrong, the key that the URI names cannot be read, or no worker can be had.
-    pub fn build(self) -> Result<Channel, ConnectError> {
-        let Self { mut settings, uris } = self;
-        settings.check()?;
-        for uri in uris {
-            let server = Connector::new(NetUri::parse(&uri)?, settings.connect.clone());
-            settings.servers.push(server.load_key()?);
-        }
-        Self::install(settings, LocalChannel::new)
-    }
-
-    /// As one that makes no connections of its own yet, for a channel that follows a registry.
-    pub(crate) fn for_discovery() -> Self {
-        let mut settings = Settings::new();
-        (settings.probes, settings.retry) = (true, Some(Retry::default()));
-        settings.keep_alive = Some(Duration::from_secs(5));
-        settings.keep_alive_timeout = Duration::from_secs(2);
-        settings.connect.timeout = Duration::from_secs(2);
-        Self { settings, uris: Vec::new() }
-    }
-
-    /// A connection is of use only once it has answered a ping.
-    pub(crate) fn probe(mut self, probes: bool) -> Self {
-        self.settings.probes = probes;
-        self
-    }
-
-    /// Makes the channel with the connections that a registry tells.
-    pub(crate) fn follow(self, discovery: Discovery) -> Result<Channel, ConnectError> {
-        self.settings.check()?;
-        Self::install(self.settings, |settings, home, group| {
-            Discovered::channel(discovery, settings, home, group)
-        })
-    }
-
-    /// A channel with these settings, whatever else uses them; on its worker.
-    fn alone(mut settings: Settings, worker: &WorkerHandle) -> Result<Channel, ConnectError> {
-        (settings.worker, settings.pool) = (Some(worker.clone()), 1);
-        Self::install(settings, LocalChannel::new)
-    }
-
+impl Channel {
+    /// A channel with these settings, which `make` makes on its worker.
     fn install(
         settings: Settings,
         make: impl FnOnce(Settings, WorkerHandle, Group) -> Rc<LocalChannel> + Send + 'static,
-    ) -> Result<Channel, ConnectError> {
-        let worker = match settings.worker.clone().or_else(WorkerHandle::current) {
-            Some(worker) => worker,
-            None => shared_worker()?,
-        };
+    ) -> Result<Self, ConnectError> {
+        let worker = settings.net.home()?;
         let key = Group::next();
         let shared = Shared {
             worker: worker.clone(),
@@ -420,7 +240,7 @@ impl ChannelBuilder {
         } else {
             worker.run(install).map_err(|_| ConnectError::Stopped)?;
         }
-        Ok(Channel { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared) })
     }
 }
 

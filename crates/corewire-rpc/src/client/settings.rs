@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corewire::SettingError;
-use corewire::client::{ConnectSettings, Connector};
+use corewire::client::{ClientBuilder, Connector, OwnProtocol};
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
-use corewire_runtime::WorkerHandle;
 
 use super::interceptor::ClientInterceptor;
 use crate::limits;
@@ -92,9 +91,8 @@ pub(super) struct Settings {
     pub(super) retry: Option<Retry>,
     pub(super) hedge: Option<Hedge>,
     pub(super) interceptors: Vec<Arc<dyn ClientInterceptor>>,
-    /// For each server.
-    pub(super) connect: ConnectSettings,
-    pub(super) worker: Option<WorkerHandle>,
+    /// Of its connections, but for where they go.
+    pub(super) net: ClientBuilder<OwnProtocol>,
 }
 
 impl Settings {
@@ -112,8 +110,7 @@ impl Settings {
             retry: None,
             hedge: None,
             interceptors: Vec::new(),
-            connect: ConnectSettings::default(),
-            worker: None,
+            net: ClientBuilder::new(),
         }
     }
 }
@@ -122,7 +119,7 @@ impl Settings {
     /// Refuses settings with which no call could ever succeed.
     pub(super) fn check(&self) -> Result<(), SettingError> {
         limits::check(&self.protocol)?;
-        self.connect.check()?;
+        self.net.check()?;
         SettingError::if_zero("the number of connections", self.pool)?;
         SettingError::if_zero("the time of a call", self.timeout)?;
         if let Some(every) = self.keep_alive {

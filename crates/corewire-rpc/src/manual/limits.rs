@@ -22,7 +22,7 @@
 //! | time of a unary call | 15 s | [`ChannelBuilder::timeout`](crate::ChannelBuilder::timeout) |
 //! | time of a call without a deadline, at the server | none | [`RpcServer::call_timeout`](crate::RpcServer::call_timeout) |
 //! | time of calls whose client has closed its sending side | 10 s | [`RpcServer::half_close_timeout`](crate::RpcServer::half_close_timeout) |
-//! | connect timeout, for each address | 5 s | [`ChannelBuilder::connect_timeout`](crate::ChannelBuilder::connect_timeout) |
+//! | connect timeout, for each address | 5 s | [`ClientBuilder::connect_timeout`](corewire::ClientBuilder::connect_timeout), by [`ChannelBuilder::net`](crate::ChannelBuilder::net) |
 //! | attempts of a call | 3 by a retry, 2 by a hedge | [`Retry`](crate::Retry), [`Hedge`](crate::Hedge) |
 //! | tokens for them | 100, and 1 for 10 successes | [`Retry`](crate::Retry) |
 //! | text of a status | 16 KiB, cut | [`Status::MESSAGE_MAX`](crate::Status::MESSAGE_MAX) |

@@ -23,6 +23,7 @@ use crate::session::SessionInner;
 /// Makes a client on its worker and its first connection.
 pub(super) async fn connect<C, H, CF, HF>(
     mut settings: Settings,
+    worker: WorkerHandle,
     codec: CF,
     handler: HF,
 ) -> Result<NetClient, ConnectError>
@@ -34,10 +35,6 @@ where
 {
     settings.check()?;
     settings.connector = settings.connector.load_key()?;
-    let worker = match settings.worker.clone().or_else(WorkerHandle::current) {
-        Some(worker) => worker,
-        None => shared_worker()?,
-    };
     let (sender, receiver) = oneshot::channel();
     let home = worker.clone();
     let begin = move || {
@@ -52,10 +49,7 @@ where
 }
 
 /// The worker of clients and channels that are made outside of workers; started with the first of them.
-///
-/// # Errors
-/// Its thread or its event loop cannot be had.
-pub fn shared_worker() -> Result<WorkerHandle, ConnectError> {
+pub(super) fn shared_worker() -> Result<WorkerHandle, ConnectError> {
     static SHARED: Mutex<Option<Runtime>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = match shared.take() {

@@ -16,23 +16,19 @@ use futures_channel::oneshot;
 use super::error::ConnectError;
 use super::settings::Reconnect;
 use crate::datagram::{self, DatagramKind, DatagramSettings, reachable};
-use crate::kcp::ClientOptions;
 use crate::server::unix_path;
 use crate::uri::{Host, NetUri, Scheme};
 
 /// How a client connects, and connects again.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ConnectSettings {
-    /// How long to try each address; default 5 s.
-    pub timeout: Duration,
-    /// How to come back; `None`: the client ends with its first connection.
-    pub reconnect: Option<Reconnect>,
-    /// All limits and times of the connection.
-    pub connection: ConnectionOptions,
-    /// Options of the socket.
-    pub stream: StreamOptions,
-    pub(crate) datagram: DatagramSettings,
+pub(super) struct ConnectSettings {
+    /// For each address.
+    pub(super) timeout: Duration,
+    /// `None`: the client ends with its first connection.
+    pub(super) reconnect: Option<Reconnect>,
+    pub(super) connection: ConnectionOptions,
+    pub(super) stream: StreamOptions,
+    pub(super) datagram: DatagramSettings,
 }
 
 impl Default for ConnectSettings {
@@ -51,23 +47,16 @@ impl Default for ConnectSettings {
 }
 
 impl ConnectSettings {
-    /// How it speaks KCP. How long to wait for a first answer is told by `timeout`.
-    pub fn kcp(&mut self, options: ClientOptions) {
-        self.datagram = options.datagram;
-    }
-
     /// Refuses settings with which nothing could ever be connected to.
-    ///
-    /// # Errors
-    /// Which setting it is, its value, and what is allowed.
-    pub fn check(&self) -> Result<(), SettingError> {
+    pub(super) fn check(&self) -> Result<(), SettingError> {
         self.connection.check()?;
         SettingError::if_zero("the connect timeout", self.timeout)?;
         self.reconnect.as_ref().map_or(Ok(()), Reconnect::check)
     }
 }
 
-/// A server to connect to, and how: for those who speak a [`Protocol`] of their own.
+/// A server to connect to, and how: for those who speak a [`Protocol`] of their own. Made by
+/// [`ClientBuilder::connector`](super::ClientBuilder::connector).
 #[derive(Debug, Clone)]
 pub struct Connector {
     pub(super) uri: NetUri,
@@ -75,8 +64,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Connects to the server at this URI.
-    pub const fn new(uri: NetUri, settings: ConnectSettings) -> Self {
+    pub(super) const fn new(uri: NetUri, settings: ConnectSettings) -> Self {
         Self { uri, settings }
     }
 

@@ -1,6 +1,7 @@
 //! Clients from a URI.
 
 mod begin;
+mod builder;
 mod call;
 mod calls;
 mod connect;
@@ -23,195 +24,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
-use corewire_driver::net::StreamOptions;
-use corewire_proto::codec::{Codec, RawCodec};
-use corewire_proto::kcp;
-use corewire_runtime::udp::UdpOptions;
-use corewire_runtime::{ConnectionOptions, Waiter, WorkerHandle, WorkerId, current_worker, poll_with_quota};
+use corewire_runtime::{Waiter, WorkerHandle, WorkerId, current_worker, poll_with_quota};
 use futures_channel::oneshot;
 
+pub use self::builder::{ClientBuilder, Framing, OwnProtocol};
 pub use self::call::Call;
-pub use self::connect::shared_worker;
 pub use self::connection::{ClientConnection, ConnectionOwner, Keep, State};
-pub use self::connector::{Attempt, ConnectSettings, Connector};
+pub use self::connector::{Attempt, Connector};
 pub use self::ending::{Closing, Unsent};
 pub use self::error::{CallError, ClientSendError, ConnectError};
 use self::inbox::Inbox;
 use self::local::{SendKind, SendStatus, with_local};
 pub use self::object::ObjectCallError;
 pub use self::settings::Reconnect;
-use self::settings::Settings;
 use crate::frame::Message;
-use crate::handler::{Handler, Ignore};
-use crate::kcp::Key;
 use crate::uri::NetUri;
-
-/// A client to be: what it connects to, how it frames, and its limits. Made by [`NetUri::client`].
-///
-/// | setting | default |
-/// |---|---|
-/// | codec | none: pieces of the stream; no requests |
-/// | connect timeout | 5 s for each address |
-/// | request timeout | 15 s |
-/// | reconnect | for ever, after 50 ms to 5 s (exponential, with jitter); 250 ms at the most while something waits |
-/// | high / low water of the send queue | 256 KiB / 64 KiB |
-/// | calls in flight | 256 by sequence (SRMP), 65,536 in order |
-#[derive(Debug)]
-#[must_use = "a client does nothing before `connect`"]
-pub struct ClientBuilder<C = fn() -> RawCodec, H = fn() -> Ignore> {
-    codec: C,
-    handler: H,
-    settings: Settings,
-}
-
-impl NetUri {
-    /// A client of the server at this URI, with settings to choose.
-    pub fn client(&self) -> ClientBuilder {
-        ClientBuilder { codec: || RawCodec, handler: || Ignore, settings: Settings::new(self.clone()) }
-    }
-
-    /// Connects with the default settings: no codec, so bytes go out as they are given and there are no requests.
-    ///
-    /// # Errors
-    /// As [`ClientBuilder::connect`].
-    pub async fn connect(&self) -> Result<NetClient, ConnectError> {
-        self.client().connect().await
-    }
-}
-
-impl<C, H> ClientBuilder<C, H> {
-    /// Frames each connection by the codec that this makes for it.
-    pub fn codec<C2, D>(self, codec: D) -> ClientBuilder<D, H>
-    where
-        D: Fn() -> C2 + Send + 'static,
-        C2: Codec,
-    {
-        ClientBuilder { codec, handler: self.handler, settings: self.settings }
-    }
-
-    /// Gives frames that are no replies to the handler that this makes for each connection. Its session can be used
-    /// to send on the worker, push style.
-    pub fn handler<H2, G>(self, handler: G) -> ClientBuilder<C, G>
-    where
-        G: Fn() -> H2 + Send + 'static,
-        H2: Handler,
-    {
-        ClientBuilder { codec: self.codec, handler, settings: self.settings }
-    }
-
-    /// Keeps frames that are no replies, this many at the most, for [`NetClient::recv`]. When they are not taken the
-    /// server is held back, replies included. Without it, and without a handler, they are dropped.
-    pub fn inbox(mut self, messages: usize) -> Self {
-        self.settings.inbox = Some(messages);
-        self
-    }
-
-    /// How long to try each address; default 5 s.
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.connector.settings.timeout = timeout;
-        self
-    }
-
-    /// How long a call waits for its reply, the wait for a connection included; default 15 s.
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.request_timeout = timeout;
-        self
-    }
-
-    /// What to do when the connection is lost; default [`Reconnect::default`].
-    pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
-        self.settings.connector.settings.reconnect = Some(reconnect);
-        self
-    }
-
-    /// Ends with its first connection.
-    pub fn no_reconnect(mut self) -> Self {
-        self.settings.connector.settings.reconnect = None;
-        self
-    }
-
-    /// Calls in flight at the most (by sequence, the codec's own limit holds as well).
-    pub fn max_in_flight(mut self, calls: usize) -> Self {
-        self.settings.max_in_flight = Some(calls);
-        self
-    }
-
-    /// Low and high water of the send queue in bytes; default 64 KiB and 256 KiB.
-    pub fn water_marks(mut self, low: usize, high: usize) -> Self {
-        self.settings.connector.settings.connection.low_water = low;
-        self.settings.connector.settings.connection.high_water = high;
-        self
-    }
-
-    /// All limits and times of the connection.
-    pub fn connection_options(mut self, options: ConnectionOptions) -> Self {
-        self.settings.connector.settings.connection = options;
-        self
-    }
-
-    /// Options of the socket.
-    pub fn stream_options(mut self, options: StreamOptions) -> Self {
-        self.settings.connector.settings.stream = options;
-        self
-    }
-
-    /// Options of a UDP or KCP socket; default: 8 MiB to receive, 2 MiB to send, with offload.
-    pub fn udp_options(mut self, options: UdpOptions) -> Self {
-        self.settings.connector.settings.datagram.udp = options;
-        self
-    }
-
-    /// Settings of a KCP conversation; default: [`kcp::Config::turbo`] in stream mode with windows of 1,024 segments.
-    pub fn kcp_config(mut self, config: kcp::Config) -> Self {
-        self.settings.connector.settings.datagram.kcp = config;
-        self
-    }
-
-    /// Encrypts KCP with a key that the server knows too. It comes before the `key-file` or `key-env` of the URI.
-    /// Default: no encryption. With another key than the server's, calls end after the connect timeout with
-    /// [`CallError::ConnectionLost`].
-    pub fn kcp_key(mut self, key: Key) -> Self {
-        self.settings.connector.settings.datagram.key = Some(key);
-        self
-    }
-
-    /// Lives on this worker; default: the current one, outside of workers one of a runtime that all such clients
-    /// share.
-    pub fn worker(mut self, worker: WorkerHandle) -> Self {
-        self.settings.worker = Some(worker);
-        self
-    }
-}
-
-impl<C, H, CF, HF> ClientBuilder<CF, HF>
-where
-    CF: Fn() -> C + Send + 'static,
-    HF: Fn() -> H + Send + 'static,
-    C: Codec,
-    H: Handler,
-{
-    /// Connects. Can be awaited on any executor.
-    ///
-    /// # Errors
-    /// The host has no address, none of its addresses answers, or no worker can be had.
-    pub async fn connect(self) -> Result<NetClient, ConnectError> {
-        connect::connect(self.settings, self.codec, self.handler).await
-    }
-
-    /// Connects, blocking the calling thread.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Panics
-    /// On a worker.
-    pub fn connect_blocking(self) -> Result<NetClient, ConnectError> {
-        crate::block_on(self.connect())
-    }
-}
 
 /// A client. Cheap to clone, usable from any thread and any executor; on its own worker its calls take the direct
 /// path, without locks or messages between threads.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use corewire_runtime::SettingError;
 use corewire_runtime::backoff::Backoff;
-use corewire_runtime::{SettingError, WorkerHandle};
 
-use super::connector::{ConnectSettings, Connector};
-use crate::uri::NetUri;
+use super::connector::Connector;
 
 /// How a client comes back after its connection was lost: it waits a random time up to a bound that doubles from
 /// attempt to attempt.
@@ -61,7 +60,6 @@ pub(super) struct Settings {
     pub(super) request_timeout: Duration,
     pub(super) max_in_flight: Option<usize>,
     pub(super) inbox: Option<usize>,
-    pub(super) worker: Option<WorkerHandle>,
 }
 
 impl Settings {
@@ -76,15 +74,5 @@ impl Settings {
             SettingError::if_zero("the most messages in the inbox", messages)?;
         }
         Ok(())
-    }
-
-    pub(super) fn new(uri: NetUri) -> Self {
-        Self {
-            connector: Connector::new(uri, ConnectSettings::default()),
-            request_timeout: Duration::from_secs(15),
-            max_in_flight: None,
-            inbox: None,
-            worker: None,
-        }
     }
 }

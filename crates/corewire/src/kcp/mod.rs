@@ -28,33 +28,5 @@
 mod key;
 
 pub use corewire_proto::kcp::{Config, CongestionControl, Mode};
-use corewire_runtime::udp::UdpOptions;
 
 pub use self::key::{Key, KeyError, KeySource};
-use crate::datagram::DatagramSettings;
-
-/// What a client's KCP connection is told, for those who speak a protocol of their own on it: see [`Connector`](crate::client::Connector).
-#[derive(Debug, Clone, Default)]
-pub struct ClientOptions {
-    pub(crate) datagram: DatagramSettings,
-}
-
-impl ClientOptions {
-    /// Settings of the conversation; default: [`Config::turbo`] in stream mode with windows of 1,024 segments.
-    pub fn config(mut self, config: Config) -> Self {
-        self.datagram.kcp = config;
-        self
-    }
-
-    /// Options of the socket; default: 8 MiB to receive, 2 MiB to send, with offload.
-    pub fn udp(mut self, options: UdpOptions) -> Self {
-        self.datagram.udp = options;
-        self
-    }
-
-    /// Encrypts all datagrams, and takes none that are not; default: no encryption.
-    pub fn key(mut self, key: Key) -> Self {
-        self.datagram.key = Some(key);
-        self
-    }
-}

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use corewire::client::Framing;
 use corewire::{
     ClientBuilder, Frame, Handler, NetClient, NetServer, NetUri, ServerHandle, Session, StandardCodec,
 };
@@ -95,7 +96,7 @@ pub(crate) fn standard<H: Handler>(handler: impl Fn() -> H + Send + Sync + 'stat
         .unwrap()
 }
 
-pub(crate) fn client_of(uri: &str) -> ClientBuilder<fn() -> StandardCodec> {
+pub(crate) fn client_of(uri: &str) -> ClientBuilder<Framing<fn() -> StandardCodec>> {
     fn codec() -> StandardCodec {
         StandardCodec::default()
     }

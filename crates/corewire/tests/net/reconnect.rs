@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use corewire::client::{ClientSendError, Reconnect};
+use corewire::client::{ClientSendError, Framing, Reconnect};
 use corewire::{CallError, ClientBuilder, NetServer, StandardCodec};
 
 use crate::common::*;
@@ -16,7 +16,7 @@ fn quickly() -> Reconnect {
     reconnect
 }
 
-fn builder(uri: &str) -> ClientBuilder<fn() -> StandardCodec> {
+fn builder(uri: &str) -> ClientBuilder<Framing<fn() -> StandardCodec>> {
     client_of(uri).reconnect(quickly())
 }
 

@@ -4,7 +4,6 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corewire::client::Connector;
 use corewire::uri::Scheme;
 use corewire::{ConnectError, NetUri};
 use corewire_discovery::Endpoint;
@@ -45,9 +44,8 @@ impl Member {
     pub(super) fn open(&self, of: &Discovered) -> &Rc<LocalChannel> {
         self.local.get_or_init(|| {
             let mut settings = of.settings.clone();
-            let connect = settings.connect.clone();
-            settings.servers =
-                uri(&self.address).map(|uri| Connector::new(uri, connect)).into_iter().collect();
+            let server = uri(&self.address).map(|uri| settings.net.connector(uri));
+            settings.servers = server.into_iter().collect();
             if let Some(health) = &of.health
                 && let Ok(channel) = ChannelBuilder::alone(settings.clone(), &of.home)
             {

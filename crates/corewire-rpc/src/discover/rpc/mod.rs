@@ -11,6 +11,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use corewire::client::Reconnect;
 use corewire_discovery::{
     BoxFuture, Catalog, Endpoint, Lease, LocalRegistry, RegisterOptions, Registry, RegistryError, Snapshot,
     Watch,
@@ -68,8 +69,10 @@ impl RpcRegistry {
         let channel = Channel::to(&options.uri)
             .fail_fast()
             .timeout(options.request_timeout)
-            .connect_timeout(options.request_timeout)
-            .reconnect(Duration::from_millis(50), Duration::from_millis(400))
+            .net(|net| {
+                let backoff = Reconnect::between(Duration::from_millis(50), Duration::from_millis(400));
+                net.connect_timeout(options.request_timeout).reconnect(backoff)
+            })
             .keep_alive(Duration::from_secs(2), Duration::from_secs(2))
             .build();
         let wrong = |error: corewire::ConnectError| RegistryError::BadUri {
