@@ -125,7 +125,11 @@ fn who_echoes_the_challenge_gets_all_of_it() {
     server.session(there).unwrap().send(&[7; 100_000]).unwrap();
     assert!(!server.peek(there).unwrap().is_validated());
     assert!(bytes(&transmits(&mut server, 15)) < 200);
-    assert_eq!(server.next_timeout(15), Some(1_000), "nothing goes on until something is received");
+    assert_eq!(
+        server.next_timeout(15),
+        Some(100),
+        "nothing but another challenge leaves until something is received"
+    );
     let mut server = sessions(turbo());
     let mut now = 20;
     let id = client.connect(now, 2, 78).unwrap();
@@ -413,32 +417,125 @@ fn a_session_that_made_room_is_not_opened_again_and_its_peer_is_told() {
     );
 }
 
+/// Data of conversation 1 that fills a datagram.
+fn push(number: u32) -> Vec<u8> {
+    let header = Header {
+        conversation: 1,
+        command: Command::Push,
+        fragment: 0,
+        window: 128,
+        timestamp: 0,
+        number,
+        unacknowledged: 0,
+        len: 1400,
+    };
+    [&header.to_bytes()[..], &[7; 1400]].concat()
+}
+
+/// A port whose conversations have windows that an unvalidated peer may not fill.
+fn wide() -> Sessions<Address> {
+    sessions(SessionsConfig { conversation: Config::turbo().windows(1024, 1024), ..turbo() })
+}
+
 #[test]
 fn who_is_not_validated_makes_its_session_hold_little() {
-    let mut server =
-        sessions(SessionsConfig { conversation: Config::turbo().windows(1024, 1024), ..turbo() });
-    let push = |number: u32, command| {
-        let header = Header {
-            conversation: 1,
-            command,
-            fragment: 0,
-            window: 128,
-            timestamp: 0,
-            number,
-            unacknowledged: 0,
-            len: 1400,
-        };
-        [&header.to_bytes()[..], &[7; 1400]].concat()
-    };
-    let id = server.receive(0, 9, &push(0, Command::Push)).unwrap();
-    let refused = (2..1024).filter(|number| server.receive(0, 9, &push(*number, Command::Push)).is_err());
+    let mut server = wide();
+    let id = server.receive(0, 9, &push(0)).unwrap();
+    let refused = (2..1024).filter(|number| server.receive(0, 9, &push(*number)).is_err());
     assert!(refused.count() > 700);
     let held = server.peek(id).unwrap().memory();
     assert!((200_000..400_000).contains(&held), "{held}");
     // Its answer is heard all the same, and then its data.
     let token = challenge_in(&transmits(&mut server, 0)).expect("a challenge was sent");
     server.receive(0, 9, &echo(1, token)).unwrap();
-    server.receive(0, 9, &push(1023, Command::Push)).unwrap();
+    server.receive(0, 9, &push(1023)).unwrap();
+}
+
+#[test]
+fn who_is_not_validated_makes_its_session_hold_little_with_any_windows_and_sizes() {
+    let conversation = Config::turbo().windows(128, 32_768);
+    let mut server = sessions(SessionsConfig { conversation, ..turbo() });
+    let id = server.receive(0, 9, &push(0)).unwrap();
+    assert!(server.receive(0, 9, &push(32_767)).is_err(), "a ring up to there is much by itself");
+    let mut number = 0;
+    let mut next = |server: &mut Sessions<Address>, len: usize| {
+        number += 1;
+        let _ = server.receive(0, 9, &push(number)[..24 + len]);
+        let mut short = push(number)[..24 + len].to_vec();
+        short[20..24].copy_from_slice(&(len as u32).to_le_bytes());
+        let _ = server.receive(0, 9, &short);
+    };
+    for _ in 0..20 {
+        // Little data in large memory that is used again, and then much.
+        (0..150).for_each(|_| next(&mut server, 1));
+        (0..150).for_each(|_| next(&mut server, 1400));
+        while server.session(id).unwrap().recv().is_some() {}
+    }
+    let held = server.peek(id).unwrap().memory();
+    assert!(held < 600_000, "{held}");
+}
+
+#[test]
+fn what_was_read_of_who_is_not_validated_does_not_count() {
+    let mut server = wide();
+    let (mut number, mut id) = (0, None);
+    for _ in 0..10 {
+        while let Ok(to) = server.receive(0, 9, &push(number)) {
+            (number, id) = (number + 1, Some(to));
+            assert!(number < 10_000, "nothing is refused");
+        }
+        while server.session(id.unwrap()).unwrap().recv().is_some() {}
+    }
+    assert!(number > 1000, "{number}");
+}
+
+#[test]
+fn an_echo_is_heard_also_behind_data_that_is_refused() {
+    let mut server = wide();
+    let id = server.receive(0, 9, &push(0)).unwrap();
+    let token = challenge_in(&transmits(&mut server, 0)).expect("a challenge was sent");
+    (1..1024).for_each(|number| drop(server.receive(0, 9, &push(number))));
+    let _ = server.receive(0, 9, &[push(1000), echo(1, token)].concat());
+    assert!(server.peek(id).unwrap().is_validated());
+    server.receive(0, 9, &push(1000)).unwrap();
+}
+
+#[test]
+fn a_challenge_is_echoed_before_data() {
+    let (mut client, mut server) = (wide(), wide());
+    let id = client.connect(0, 2, 1).unwrap();
+    let fill = |client: &mut Sessions<Address>| while client.session(id).unwrap().send(&[7; 1376]).is_ok() {};
+    fill(&mut client);
+    for (_, datagram) in transmits(&mut client, 0) {
+        server.receive(10, 1, &datagram).unwrap();
+    }
+    let Some(SessionEvent::Opened(there)) = server.poll_event() else { panic!() };
+    for (_, datagram) in transmits(&mut server, 10) {
+        client.receive(20, 2, &datagram).unwrap();
+    }
+    fill(&mut client);
+    let second = transmits(&mut client, 20);
+    assert!(second.len() > 500, "its window is known now");
+    server.receive(30, 1, &second[0].1).unwrap();
+    assert!(server.peek(there).unwrap().is_validated());
+    for (_, datagram) in &second[1..] {
+        server.receive(30, 1, datagram).unwrap();
+    }
+}
+
+#[test]
+fn who_does_not_echo_is_asked_again_soon_and_then_less_often() {
+    let mut server = sessions(turbo());
+    server.receive(0, 9, &first_push(1)).unwrap();
+    // It may be sent something for what it sends.
+    (1..20).for_each(|_| drop(server.receive(0, 9, &first_push(1))));
+    let mut asked = Vec::new();
+    for now in 0..5_000 {
+        if challenge_in(&transmits(&mut server, now)).is_some() {
+            asked.push(now);
+        }
+    }
+    assert_eq!(asked, [0, 100, 300, 700, 1500, 2500, 3500, 4500]);
 }
 
 #[test]

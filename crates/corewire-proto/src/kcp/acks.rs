@@ -15,6 +15,8 @@ pub(super) struct Acks {
     ahead: Vec<Ack>,
     /// The newest of the others. The cumulative number says all of them; this one carries the time-stamp.
     newest: Option<Ack>,
+    /// The one of a challenge. It leaves alone and before any data, which a peer that waits for it may not take.
+    echo: Option<Ack>,
     /// When they have to leave at the latest; meaningless while there are none.
     due_at: u64,
     ahead_max: usize,
@@ -34,6 +36,7 @@ impl Acks {
         Self {
             ahead: Vec::new(),
             newest: None,
+            echo: None,
             due_at: 0,
             ahead_max,
             delay_ms: delay_ms.into(),
@@ -48,6 +51,21 @@ impl Acks {
             self.due_at = now + self.delay_ms;
         }
         self.newest = Some(ack);
+    }
+
+    /// A challenge.
+    pub(super) const fn push_echo(&mut self, ack: Ack) {
+        self.echo = Some(ack);
+    }
+
+    #[inline]
+    pub(super) const fn has_echo(&self) -> bool {
+        self.echo.is_some()
+    }
+
+    #[inline]
+    pub(super) const fn pop_echo(&mut self) -> Option<Ack> {
+        self.echo.take()
     }
 
     /// A segment ahead of its turn. Returns false when there is no room: the peer will send it again.
@@ -108,6 +126,7 @@ impl Acks {
     pub(super) fn clear(&mut self) {
         self.ahead = Vec::new();
         self.newest = None;
+        self.echo = None;
         self.repeats = VecDeque::new();
     }
 

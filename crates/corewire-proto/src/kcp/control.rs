@@ -108,6 +108,9 @@ pub struct Stats {
     pub duplicates: u64,
     /// Segments whose number lies outside of the window; they were ignored.
     pub outside_window: u64,
+    /// Data segments that were not taken because the peer's address is not validated and its conversation holds as much as
+    /// it may before.
+    pub refused_unvalidated: u64,
 }
 
 impl Kcp {

@@ -306,6 +306,10 @@ impl Kcp {
             return Ok(());
         }
         let ack = Ack { number: header.number, timestamp: header.timestamp };
+        if !self.may_hold(header.number, data.len()) {
+            self.stats.refused_unvalidated += 1;
+            return Ok(());
+        }
         let is_whole = header.fragment == 0;
         if is_whole && self.incoming.is_awaited(header.number) && sink.take_now(data) {
             self.incoming.pass_over();
@@ -317,6 +321,10 @@ impl Kcp {
             Inserted::InTurn => self.acks.push_covered(ack, now),
             Inserted::Ahead => {
                 self.acks.push_ahead(ack, now);
+            }
+            Inserted::Duplicate if header.number == challenge::NUMBER && data.is_empty() => {
+                self.acks.push_echo(ack);
+                return Ok(());
             }
             Inserted::Duplicate => {
                 self.stats.duplicates += 1;

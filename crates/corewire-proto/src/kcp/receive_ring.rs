@@ -38,6 +38,8 @@ pub(super) struct ReceiveRing {
     complete: usize,
     /// Fragments at the end of `head..next` that belong to a message that is not whole.
     partial: usize,
+    /// Bytes of the buffers of all segments that are here.
+    held: usize,
 }
 
 const LEAST_SLOTS: usize = 8;
@@ -56,6 +58,7 @@ impl ReceiveRing {
             read_since_growth: 0,
             complete: 0,
             partial: 0,
+            held: 0,
         }
     }
 
@@ -93,6 +96,15 @@ impl ReceiveRing {
         self.complete == 0 && self.unread() >= self.window
     }
 
+    /// Bytes held once segment `number` with `len` bytes of data is kept too; nothing more if it is not new.
+    pub(super) fn held_with(&self, number: u32, len: usize) -> usize {
+        let slots = number.wrapping_sub(self.head) as usize + 1;
+        if number.wrapping_sub(self.next) >= self.window {
+            return 0;
+        }
+        self.held + len + slots.max(self.slots.len()) * size_of::<Incoming>()
+    }
+
     #[inline]
     pub(super) fn insert(&mut self, number: u32, fragment: u8, data: &[u8], pool: &mut Pool) -> Inserted {
         let ahead = number.wrapping_sub(self.next);
@@ -111,6 +123,7 @@ impl ReceiveRing {
         }
         let mut buffer = pool.take(data.len());
         buffer.extend_from_slice(data);
+        self.held += buffer.capacity();
         *slot = Incoming { data: buffer, fragment, present: true };
         if ahead > 0 {
             return Inserted::Ahead;
@@ -175,6 +188,7 @@ impl ReceiveRing {
             return None;
         }
         let segment = std::mem::take(&mut self.slots[self.head as usize & self.mask]);
+        self.held -= segment.data.capacity();
         self.head = self.head.wrapping_add(1);
         self.read_since_growth = self.read_since_growth.saturating_add(1);
         if segment.fragment == 0 {

@@ -110,7 +110,8 @@ impl Kcp {
             due_at => due_at.max(self.congestion.resend_at(now)),
         };
         let has_news = self.window_news.ask || self.window_news.tell || self.owes_challenge();
-        let has_news = (has_news || self.cookie.is_some()) && !self.ending.is_closed();
+        let has_news = has_news || self.cookie.is_some() || self.acks.has_echo();
+        let has_news = has_news && !self.ending.is_closed();
         let has_data = self.outgoing.has_unsent() && !self.ending.is_closed();
         let mut at = resend_at;
         if has_news {
@@ -169,6 +170,11 @@ impl Kcp {
         }
         if let Some(header) = self.take_due_cookie() {
             out.extend_from_slice(&header.to_bytes());
+            return;
+        }
+        if let Some(echo) = self.acks.pop_echo() {
+            out.extend_from_slice(&self.header(Command::Ack, echo.timestamp, echo.number).to_bytes());
+            self.stats.acks_sent += 1;
             return;
         }
         if !self.is_validated() {

@@ -10,6 +10,9 @@ use super::wire::{Command, HEADER_LEN, Header, challenge};
 
 /// Bytes sent for each byte received, at the most.
 const AMPLIFICATION: usize = 3;
+/// What is held for a peer that is not validated, in bytes, buffers for its data included. A first flight of 128 segments
+/// fits.
+pub(super) const HELD_MAX: usize = 256 * 1024;
 
 #[derive(Debug)]
 pub(super) enum Validation {
@@ -32,6 +35,13 @@ impl Kcp {
     /// (conversations outside of [`Sessions`](super::Sessions), and those begun here).
     pub const fn is_validated(&self) -> bool {
         !matches!(self.validation, Validation::Pending { .. })
+    }
+
+    /// What segment `number` with `len` bytes of data would have the conversation hold is not too much for its peer. What is
+    /// refused will be sent again.
+    #[inline]
+    pub(super) fn may_hold(&self, number: u32, len: usize) -> bool {
+        self.is_validated() || self.incoming.held_with(number, len) <= HELD_MAX
     }
 
     /// Sends little until the peer has echoed `token`.

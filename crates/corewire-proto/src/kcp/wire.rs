@@ -115,12 +115,6 @@ impl Header {
         Ok((header, data, rest))
     }
 
-    /// Whether the first segment of a datagram carries data.
-    #[inline]
-    pub(super) fn begins_with_data(datagram: &[u8]) -> bool {
-        datagram.get(4) == Some(&(Command::Push as u8))
-    }
-
     /// The header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {

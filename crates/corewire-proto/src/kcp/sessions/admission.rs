@@ -7,13 +7,10 @@ use super::super::error::{CloseReason, ReceiveError};
 use super::super::wire::{Command, Header, challenge, conversation};
 use super::memory::MemoryMeter;
 use super::settings::{SessionError, SessionEvent, SessionId};
-use super::{Session, Sessions, Slot};
+use super::{ASK_AGAIN_MS, Session, Sessions, Slot};
 
 /// How long a peer is safe from newer ones before it is validated.
 const SAFE_FOR_MS: u64 = 1000;
-/// What a peer that is not validated may make its session hold, in bytes; more of its data is not taken. A first flight
-/// of 128 segments fits.
-const UNVALIDATED_MEMORY_MAX: usize = 256 * 1024;
 const COOKIE_PERIOD_MS: u64 = 10_000;
 /// A peer that has heard nothing of a conversation cannot have more segments in flight: it is the least window of KCP.
 const FIRST_FLIGHT_MAX: u32 = 128;
@@ -41,7 +38,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     ) -> Result<SessionId, SessionError> {
         let conversation = conversation(datagram).ok_or(ReceiveError::TooShort { len: datagram.len() })?;
         if let Some(&id) = self.by_peer.get(&(from, conversation)) {
-            return self.check_memory(id, datagram).map(|()| id);
+            return Ok(id);
         }
         let (header, data, _) = Header::parse(datagram)?;
         if self.ended.contains(now, from, conversation) {
@@ -85,16 +82,6 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             && [now, now.saturating_sub(COOKIE_PERIOD_MS)]
                 .into_iter()
                 .any(|at| self.cookie(at, from, header.conversation) == echoed)
-    }
-
-    /// Refuses data of a peer that is not validated but makes its session hold much already. It will send it again.
-    #[inline]
-    fn check_memory(&self, id: SessionId, datagram: &[u8]) -> Result<(), SessionError> {
-        let Some(session) = self.get(id).filter(|session| !session.kcp.is_validated()) else { return Ok(()) };
-        if session.kcp.memory() < UNVALIDATED_MEMORY_MAX || !Header::begins_with_data(datagram) {
-            return Ok(());
-        }
-        Err(SessionError::Unvalidated { limit: UNVALIDATED_MEMORY_MAX })
     }
 
     /// Ends the oldest session whose peer is not validated, if it has had its time.
@@ -151,7 +138,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             kcp,
             received_at: now,
             opened_at: now,
-            asked_at: now,
+            ask_at: now + ASK_AGAIN_MS,
+            ask_after_ms: ASK_AGAIN_MS,
             is_own: origin == Origin::Own,
             owed_since: None,
             is_queued: false,

@@ -24,6 +24,7 @@ use super::control::Kcp;
 use super::error::{CloseReason, ConfigError, ReceiveError};
 use super::fec::{FEC_OVERHEAD, Shard};
 use super::transmit::Transmit;
+use super::validation::HELD_MAX;
 
 #[derive(Debug)]
 struct Session<A> {
@@ -31,7 +32,9 @@ struct Session<A> {
     kcp: Kcp,
     received_at: u64,
     opened_at: u64,
-    asked_at: u64,
+    /// When a peer that is not validated is asked again, and how long after that the next time.
+    ask_at: u64,
+    ask_after_ms: u64,
     is_own: bool,
     /// Since when a peer that was connected to from here owes its first answer.
     owed_since: Option<u64>,
@@ -40,6 +43,11 @@ struct Session<A> {
     is_end_told: bool,
     is_trimmed: bool,
     memory: MemoryMeter,
+}
+
+/// Data segments of a session that were not taken because its peer is not validated.
+const fn refused<A>(session: &Session<A>) -> u64 {
+    session.kcp.stats().refused_unvalidated
 }
 
 #[derive(Debug)]
@@ -104,7 +112,8 @@ pub struct Sessions<A> {
     tokens: u64,
 }
 
-/// How often a peer that is not validated is asked.
+/// How long after the first time a peer that is not validated is asked again. It doubles up to a limit.
+const ASK_AGAIN_MS: u64 = 100;
 const ASK_EVERY_MS: u64 = 1000;
 /// A session that has been quiet for so long gives back its spare memory.
 const TRIM_AFTER_MS: u64 = 10_000;
@@ -345,12 +354,19 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         take: &mut impl FnMut(&mut Kcp, SessionId, &[u8]) -> Result<(), ReceiveError>,
     ) -> Result<SessionId, SessionError> {
         let id = self.find_or_open(now, from, datagram)?;
-        let was_validated = self.get(id).is_some_and(|session| session.kcp.is_validated());
+        let before = self.get(id).map(|session| (session.kcp.is_validated(), refused(session)));
         let outcome = match self.get_mut(id) {
             Some(session) => take(&mut session.kcp, id, datagram),
             None => Err(ReceiveError::Closed),
         };
-        self.after_receive(now, id, datagram.len(), was_validated, outcome)
+        let (was_validated, refused_before) = before.unwrap_or_default();
+        let id = self.after_receive(now, id, datagram.len(), was_validated, outcome)?;
+        match self.get(id) {
+            Some(session) if refused(session) > refused_before => {
+                Err(SessionError::Unvalidated { limit: HELD_MAX })
+            }
+            _ => Ok(id),
+        }
     }
 
     fn after_receive(
@@ -407,8 +423,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             if now >= session.opened_at + unvalidated_ms {
                 return self.discard(now, id, CloseReason::Unvalidated);
             }
-            if now >= session.asked_at + ASK_EVERY_MS {
-                session.asked_at = now;
+            if now >= session.ask_at {
+                session.ask_after_ms = (2 * session.ask_after_ms).min(ASK_EVERY_MS);
+                session.ask_at = now + session.ask_after_ms;
                 session.kcp.challenge_again();
             }
         }
@@ -441,7 +458,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             at = at.min(since + answer_ms);
         }
         if !session.kcp.is_validated() {
-            at = at.min(session.opened_at + unvalidated_ms).min(session.asked_at + ASK_EVERY_MS);
+            at = at.min(session.opened_at + unvalidated_ms).min(session.ask_at);
         }
         if !session.is_trimmed {
             at = at.min(session.received_at + TRIM_AFTER_MS);
