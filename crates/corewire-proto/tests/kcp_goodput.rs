@@ -1,6 +1,6 @@
 //! What a bulk transfer and spaced messages get out of a path, in virtual time.
 
-use corewire_proto::kcp::{Config, CongestionControl, Kcp, SessionId, Sessions, SessionsConfig};
+use corewire_proto::kcp::{Config, CongestionControl, Kcp, Mode, SessionId, Sessions, SessionsConfig};
 use corewire_testkit::kcp_sim::{Endpoint, Simulation, bulk_bytes, message_latencies_us};
 use corewire_testkit::link::LinkConfig;
 
@@ -167,5 +167,45 @@ fn with_forward_error_correction_loss_hardly_shows() {
     for (data, parity, every_us) in [(1, 1, 20_000), (2, 1, 20_000), (10, 3, 2_000)] {
         let p99_ms = messages_p99_ms(&Config::turbo().windows(256, 256).fec(data, parity), every_us);
         assert!(p99_ms <= 75.0, "{data} + {parity}: {p99_ms}");
+    }
+}
+
+/// How long a bulk transfer of so many bytes takes from the first datagram on, in ms, over a line whose receiver has a
+/// socket buffer of `queue_bytes`.
+fn bulk_takes_ms(config: &Config, bytes: u64, queue_bytes: usize) -> u64 {
+    let (mut a, b) = (Port::new(config), Port::new(config));
+    a.id = Some(a.sessions.connect(0, 1, 7).expect("there is room"));
+    let line = LinkConfig { bandwidth_bps: Some(8_000_000_000), queue_bytes, ..LinkConfig::lossy(0.0, 20) };
+    let mut simulation = Simulation::new(a, b, line, 1);
+    let (mut read, message) = (0, vec![7; 1376]);
+    while read < bytes && simulation.clock.now_us() < 10_000_000 {
+        while simulation.a.send(&message) {}
+        let until_us = simulation.clock.now_us() + 1_000;
+        simulation.step(until_us);
+        while let Some(message) = simulation.b.recv() {
+            read += message.len() as u64;
+        }
+    }
+    eprintln!("{} dropped of {}", simulation.a_to_b.stats().dropped_queue, simulation.a_to_b.stats().sent);
+    simulation.clock.now_us() / 1000
+}
+
+#[test]
+fn a_first_flight_that_the_peer_s_socket_cannot_hold_delays_little() {
+    let config = Config::turbo().windows(1024, 1024).mode(Mode::Stream);
+    for (queue_bytes, most_ms) in [(64 << 10, 2_000), (208 << 10, 600), (416 << 10, 250), (1 << 20, 60)] {
+        let took_ms = bulk_takes_ms(&config, 8 << 20, queue_bytes);
+        assert!(took_ms <= most_ms, "{queue_bytes} bytes: {took_ms} ms");
+    }
+}
+
+#[test]
+fn without_congestion_control_a_line_that_cannot_hold_the_window_slows_a_transfer_and_does_not_end_it() {
+    let config = Config::turbo().windows(1024, 1024);
+    for (round_trip_ms, queue_round_trips, least) in
+        [(30, 0.1, 0.1), (30, 0.3, 0.3), (5, 1.0, 0.2), (5, 3.0, 0.7)]
+    {
+        let share = share(&config, path(round_trip_ms, 0.0, queue_round_trips), 1);
+        assert!(share >= least, "{round_trip_ms} ms, queue {queue_round_trips}: {share:.3}");
     }
 }

@@ -180,7 +180,8 @@ impl Config {
         self
     }
 
-    /// How often one segment is sent before the peer counts as dead (1 or more, default 20).
+    /// How often one segment is sent before the peer counts as dead (1 or more, default 20). It counts anew when the peer has
+    /// acknowledged anything since: then it lives, and what is lost is lost on the way.
     pub fn dead_link(mut self, transmissions: u32) -> Self {
         self.dead_link = transmissions;
         self

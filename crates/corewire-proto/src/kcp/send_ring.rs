@@ -34,6 +34,8 @@ pub(super) struct Outgoing {
     pub(super) overtaken: u32,
     /// How often it was sent.
     pub(super) transmissions: u32,
+    /// How often it was sent since the peer has acknowledged anything.
+    pub(super) in_vain: u32,
     pub(super) rto_ms: u32,
     pub(super) sent_at: u64,
     pub(super) resend_at: u64,
@@ -125,6 +127,7 @@ impl SendRing {
         slot.acknowledged = false;
         slot.overtaken = 0;
         slot.transmissions = 0;
+        slot.in_vain = 0;
         self.end = self.end.wrapping_add(1);
     }
 

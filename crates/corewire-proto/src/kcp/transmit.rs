@@ -31,6 +31,8 @@ pub(super) struct Resending {
     due_at: u64,
     /// A segment has been overtaken often enough to be sent again at once.
     pub(super) is_fast_due: bool,
+    /// When something was acknowledged last.
+    pub(super) answered_at: Option<u64>,
     /// A pass over the segments in flight that was interrupted by the end of a datagram.
     pass: Option<Pass>,
 }
@@ -46,7 +48,7 @@ const NEVER: u64 = u64::MAX;
 
 impl Default for Resending {
     fn default() -> Self {
-        Self { due_at: NEVER, is_fast_due: false, pass: None }
+        Self { due_at: NEVER, is_fast_due: false, answered_at: None, pass: None }
     }
 }
 
@@ -262,20 +264,23 @@ impl Kcp {
     fn resend(&mut self, now: u64, number: u32, is_timed_out: bool, out: &mut Vec<u8>) -> bool {
         let rto_ms = self.round_trip.rto_ms();
         let nodelay = self.config.nodelay;
+        let answered_at = self.resending.answered_at;
         let slot = self.outgoing.slot(number);
         let transmissions = slot.transmissions;
         let is_path_alive = slot.overtaken > 0;
-        if transmissions >= self.config.dead_link {
+        // Others came through since it was sent: it was lost with a burst, and to wait longer does not help.
+        slot.in_vain = if answered_at.is_some_and(|at| at >= slot.sent_at) { 0 } else { slot.in_vain + 1 };
+        if slot.in_vain >= self.config.dead_link {
             self.close_now(CloseReason::DeadLink { transmissions });
             return false;
         }
-        if is_timed_out {
-            let growth = if nodelay { slot.rto_ms / 2 } else { slot.rto_ms.max(rto_ms) };
-            slot.rto_ms = (slot.rto_ms + growth).min(MAX_RTO_MS);
-            self.stats.timeout_resends += 1;
-        } else {
+        if !is_timed_out {
             slot.rto_ms = rto_ms;
             self.stats.fast_resends += 1;
+        } else {
+            let growth = if nodelay { slot.rto_ms / 2 } else { slot.rto_ms.max(rto_ms) };
+            slot.rto_ms = if slot.in_vain == 0 { rto_ms } else { (slot.rto_ms + growth).min(MAX_RTO_MS) };
+            self.stats.timeout_resends += 1;
         }
         let (next, in_flight) = (self.outgoing.next(), self.outgoing.in_flight());
         if is_path_alive {
