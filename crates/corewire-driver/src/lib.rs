@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod affinity;
+mod bound;
 mod buffer_pool;
 pub mod clock;
 mod config;
@@ -41,6 +42,7 @@ pub mod udp;
 mod wake;
 
 pub use affinity::{available_cpus, pin_current_thread};
+pub use bound::ThreadBound;
 pub use buffer_pool::BufferPool;
 pub use config::{DriverConfig, DriverKind};
 pub use counters::DriverCounters;

@@ -5,19 +5,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use corewire_discovery::Flight;
+use corewire_driver::ThreadBound;
 use corewire_proto::rpc::{CallKey, Code};
-use corewire_runtime::spawn_local;
+use corewire_runtime::{WorkerHandle, spawn_local};
 use futures_channel::oneshot;
 
 use crate::link::{Home, Link, with_link};
 use crate::status::Status;
 
-/// Holds a slot of a link. Acts at once on the link's worker, by way of its mailbox elsewhere.
+/// Holds a slot of a link. Points at the link on its worker; elsewhere it is a name, and acts by way of the mailbox.
 pub(crate) struct Handle {
+    /// `None`: the hold was moved out.
+    link: Option<ThreadBound<Rc<Link>>>,
     home: Home,
-    link: usize,
+    id: usize,
     call: CallKey,
     /// Of a call by a channel that balances: in flight for as long as this is held.
     pub(crate) flight: Option<Flight>,
@@ -30,66 +32,58 @@ pub(crate) type Remote<T> = oneshot::Receiver<T>;
 
 impl Handle {
     /// One of the holders that the slot counts.
-    pub(crate) fn new(link: &Link, call: CallKey) -> Self {
-        Self { home: link.home.clone(), link: link.id, call, flight: None, channel: None }
+    pub(crate) fn new(link: &Rc<Link>, call: CallKey) -> Self {
+        let (home, id) = (link.home, link.id);
+        Self { link: Some(ThreadBound::new(link.clone())), home, id, call, flight: None, channel: None }
     }
 
-    /// Acts on the link's worker; `None` if the calling code runs elsewhere (or the link is gone).
+    /// The link and its call, on their worker; `None` elsewhere.
     #[inline]
-    pub(crate) fn local<R>(&self, act: impl FnOnce(&Rc<Link>, CallKey) -> R) -> Option<R> {
-        if !Link::is_here(&self.home) {
-            return None;
-        }
-        with_link(self.link, |link| act(link, self.call))
-    }
-
-    pub(crate) fn is_local(&self) -> bool {
-        Link::is_here(&self.home)
-    }
-
-    pub(crate) const fn home(&self) -> &Home {
-        &self.home
+    pub(crate) fn local(&self) -> Option<(&Link, CallKey)> {
+        Some((self.link.as_ref()?.get()?, self.call))
     }
 
     /// Moves the hold out, and leaves one on nothing.
     pub(crate) fn take(&mut self) -> Self {
-        let nothing =
-            Self { home: self.home.clone(), link: usize::MAX, call: self.call, flight: None, channel: None };
-        std::mem::replace(self, nothing)
+        let (flight, channel) = (self.flight.take(), self.channel.take());
+        Self { link: self.link.take(), home: self.home, id: self.id, call: self.call, flight, channel }
     }
 
     pub(crate) const fn key(&self) -> (usize, CallKey) {
-        (self.link, self.call)
+        (self.id, self.call)
     }
 
     /// Acts on the link's worker, whenever that comes to it.
-    pub(crate) fn run(&self, act: impl FnOnce(&Rc<Link>, CallKey) + Send + 'static) {
-        if Link::is_here(&self.home) {
-            with_link(self.link, |link| act(link, self.call));
-            return;
+    pub(crate) fn run(&self, act: impl FnOnce(&Link, CallKey) + Send + 'static) {
+        if let Some((link, call)) = self.local() {
+            return act(link, call);
         }
-        let (link, call) = (self.link, self.call);
-        // A worker that has stopped has ended its calls.
-        let _ = self.home.run(move || {
-            with_link(link, |link| act(link, call));
+        let (id, call) = (self.id, self.call);
+        self.run_there(move || {
+            with_link(id, |link| act(link, call));
         });
+    }
+
+    /// Runs on the link's worker, later. One that has stopped has ended its calls.
+    pub(crate) fn run_there(&self, act: impl FnOnce() + Send + 'static) {
+        let _ = WorkerHandle::of(self.home).map(|home| home.run(act));
     }
 
     /// Polls on the link's worker until it is ready or the receiver is dropped, in a task there.
     pub(crate) fn remote<T: Send + 'static>(
         &self,
-        mut poll: impl FnMut(&Rc<Link>, CallKey, &mut Context<'_>) -> Poll<T> + Send + 'static,
+        mut poll: impl FnMut(&Link, CallKey, &mut Context<'_>) -> Poll<T> + Send + 'static,
     ) -> Remote<T> {
         let (mut sender, receiver) = oneshot::channel();
-        let (link, call) = (self.link, self.call);
-        let _ = self.home.run(move || {
+        let (id, call) = (self.id, self.call);
+        self.run_there(move || {
             drop(spawn_local(async move {
                 let polled = std::future::poll_fn(|context| {
                     if sender.poll_canceled(context).is_ready() {
                         return Poll::Ready(None);
                     }
                     // A link that is gone drops the sender, which says so.
-                    with_link(link, |link| poll(link, call, context).map(Some)).unwrap_or(Poll::Ready(None))
+                    with_link(id, |link| poll(link, call, context).map(Some)).unwrap_or(Poll::Ready(None))
                 });
                 if let Some(result) = polled.await {
                     // Whoever asked may have gone.
@@ -113,19 +107,20 @@ impl Handle {
             link.resume();
         });
     }
-
-    /// The next message of the peer's half, on the link's worker.
-    #[inline]
-    pub(crate) fn poll_next_local(
-        &self,
-        context: &mut Context<'_>,
-    ) -> Option<Poll<Option<Result<Bytes, Status>>>> {
-        self.local(|link, call| link.poll_next(call, context))
-    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.run(|link, call| link.release_slot(call, Code::CANCELLED));
+        let Some(bound) = self.link.take() else { return };
+        if let Some(link) = bound.get() {
+            return link.release_slot(self.call, Code::CANCELLED);
+        }
+        let call = self.call;
+        // The pointer goes home with it.
+        self.run_there(move || {
+            if let Some(link) = bound.get() {
+                link.release_slot(call, Code::CANCELLED);
+            }
+        });
     }
 }

@@ -87,9 +87,9 @@ impl<T> Sink<T> {
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
         ready!(self.poll_queued(context))?;
         if self.end == End::BySink {
-            if let Some(ended) = self.handle.local(|link, call| link.finish(call, None)) {
+            if let Some((link, call)) = self.handle.local() {
                 self.end = End::Ended;
-                return Poll::Ready(ended);
+                return Poll::Ready(link.finish(call, None));
             }
             self.end = End::Finishing;
             let remote = self.handle.remote(|link, call, _| Poll::Ready(link.finish(call, None)));
@@ -131,9 +131,8 @@ impl<T> Sink<T> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<(), Status>>> {
         let hold = self.end == End::ByHandler { may_hold: true } && Current::is_of(self.handle.key());
-        match self.handle.local(|link, call| link.poll_send(call, payload, hold, context)) {
-            Some(polled) => polled.map(Some),
-            None if self.handle.is_local() => Poll::Ready(Some(Err(Status::closed()))),
+        match self.handle.local() {
+            Some((link, call)) => link.poll_send(call, payload, hold, context).map(Some),
             None => Poll::Ready(None),
         }
     }
@@ -195,10 +194,8 @@ impl<T> Drop for Sink<T> {
                 // What was taken is sent first, by a task that holds the call.
                 let (remote, queued) = (self.remote.take(), self.queued.take());
                 let handle = self.handle.take();
-                let home = handle.home().clone();
                 let rest = Sink::<Bytes> { remote, handle, queued, end: End::Ended, message: PhantomData };
-                // A worker that has stopped has ended the call.
-                let _ = home.run(move || {
+                self.handle.run_there(move || {
                     let mut rest = rest;
                     rest.end = End::BySink;
                     drop(spawn_local(rest.finish()));

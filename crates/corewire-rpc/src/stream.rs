@@ -136,8 +136,8 @@ impl<T> Streaming<T> {
     }
 
     async fn metadata(&self) -> (Metadata, Metadata) {
-        if let Some(metadata) = self.handle.local(|link, call| link.metadata(call)) {
-            return metadata;
+        if let Some((link, call)) = self.handle.local() {
+            return link.metadata(call);
         }
         let remote = self.handle.remote(|link, call, _| Poll::Ready(link.metadata(call)));
         remote.await.unwrap_or_default()
@@ -146,9 +146,9 @@ impl<T> Streaming<T> {
     #[inline]
     fn poll_payload(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if self.remote.is_none()
-            && let Some(polled) = self.handle.poll_next_local(context)
+            && let Some((link, call)) = self.handle.local()
         {
-            return polled;
+            return link.poll_next(call, context);
         }
         let remote = self
             .remote

@@ -158,6 +158,66 @@ fn a_call_that_moved_to_another_thread_and_is_dropped_there_is_cancelled() {
 }
 
 #[test]
+fn the_ends_of_a_stream_work_on_their_worker_elsewhere_and_back_at_home() {
+    let (server, gauges) = gauged(|server| server);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let worker = runtime.handle().worker(0).unwrap();
+    let channel = Channel::to(server.uri()).worker(worker.clone()).build().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let caller = channel.clone();
+    worker
+        .run(move || {
+            drop(spawn_local(async move {
+                let call = caller.bidi::<Bytes, Bytes>("EchoService/echo");
+                let (mut sink, mut replies) = call.await.unwrap();
+                sink.send("1".into()).await.unwrap();
+                assert_eq!(replies.next().await.unwrap().unwrap(), "1");
+                sender.send((sink, replies)).unwrap();
+            }));
+        })
+        .unwrap();
+    let (mut sink, mut replies) = receiver.recv().unwrap();
+    block_on(async {
+        sink.send("2".into()).await.unwrap();
+        assert_eq!(replies.next().await.unwrap().unwrap(), "2");
+    });
+    let (sender, receiver) = std::sync::mpsc::channel();
+    worker
+        .run(move || {
+            drop(spawn_local(async move {
+                sink.send("3".into()).await.unwrap();
+                assert_eq!(replies.next().await.unwrap().unwrap(), "3");
+                sender.send((sink, replies)).unwrap();
+            }));
+        })
+        .unwrap();
+    drop(receiver.recv().unwrap());
+    eventually("the call is over", || block_on(channel.gauges()).is_idle());
+    settles(&gauges, 1);
+}
+
+#[test]
+fn the_ends_of_a_stream_that_outlive_their_worker_say_that_the_call_is_over() {
+    let server = server(|server| server);
+    for is_on_its_thread in [true, false] {
+        let begin = move |channel: Channel| async move {
+            let (mut sink, mut replies) = channel.bidi::<Bytes, Bytes>("EchoService/echo").await.unwrap();
+            sink.send("1".into()).await.unwrap();
+            assert_eq!(replies.next().await.unwrap().unwrap(), "1");
+            (sink, replies)
+        };
+        let uri = server.uri().to_owned();
+        let run = move || corewire::run(async { begin(Channel::to(uri).build().unwrap()).await }).unwrap();
+        let (mut sink, mut replies) =
+            if is_on_its_thread { run() } else { std::thread::spawn(run).join().unwrap() };
+        block_on(async {
+            assert_eq!(replies.next().await.unwrap().unwrap_err().code(), Code::CONNECTION_CLOSED);
+            assert_eq!(sink.send("2".into()).await.unwrap_err().code(), Code::CONNECTION_CLOSED);
+        });
+    }
+}
+
+#[test]
 fn a_call_whose_worker_stops_in_the_middle_may_have_been_processed() {
     let gate = Gate::default();
     let server = server(|server| server.service(gate.service()));

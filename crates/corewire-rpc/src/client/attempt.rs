@@ -1,16 +1,18 @@
 //! A call on its way: begun on the channel's worker, wherever its future is polled.
 
 use std::fmt;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use corewire_proto::rpc::{Code, MethodPath};
+use corewire_driver::ThreadBound;
+use corewire_proto::rpc::{CallKey, Code, MethodPath};
 
 use super::discovered::FlightId;
 use super::request::Request;
 use super::start::{Begun, Wait};
 use super::{Channel, interceptor};
-use crate::link::{Link, with_link};
+use crate::link::Link;
 use crate::metadata::Metadata;
 use crate::status::Status;
 
@@ -27,8 +29,23 @@ pub struct Attempt {
 
 pub(super) enum Phase {
     New(Wait),
-    InFlight(Begun),
+    InFlight(InFlight),
     Over,
+}
+
+/// A call in flight: where it was begun.
+pub(super) struct InFlight {
+    pub(super) link: ThreadBound<Rc<Link>>,
+    pub(super) call: CallKey,
+    pub(super) flight: FlightId,
+    pub(super) deadline_ms: u64,
+}
+
+impl From<Begun> for InFlight {
+    #[inline]
+    fn from(Begun { link, call, flight, deadline_ms }: Begun) -> Self {
+        Self { link: ThreadBound::new(link), call, flight, deadline_ms }
+    }
 }
 
 /// What is known of a call beside its result.
@@ -62,10 +79,7 @@ impl Attempt {
 
     /// Begins the call once there is a connection that takes it. On the channel's worker.
     #[inline]
-    pub(super) fn poll_begin(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(std::rc::Rc<Link>, Begun), Status>> {
+    pub(super) fn poll_begin(&mut self, context: &mut Context<'_>) -> Poll<Result<Begun, Status>> {
         let Phase::New(wait) = &mut self.phase else { return Poll::Ready(Err(Status::over())) };
         let begun = ready!(self.request.poll_begin(&self.channel, wait, context));
         self.phase = Phase::Over;
@@ -92,12 +106,14 @@ impl Attempt {
     fn release(&mut self) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::New(mut wait) => wait.release(&self.channel),
-            Phase::InFlight(Begun { link, call, flight, .. }) => {
+            Phase::InFlight(InFlight { link, call, flight, .. }) => {
                 if flight != FlightId::NONE {
                     self.channel.on_outcome(flight, None);
                 }
                 self.channel.run_there(move || {
-                    with_link(link as usize, |link| link.release_slot(call, Code::CANCELLED));
+                    if let Some(link) = link.get() {
+                        link.release_slot(call, Code::CANCELLED);
+                    }
                 });
             }
             Phase::Over => {}

@@ -40,7 +40,7 @@ impl ChannelConnection {
         let settings = &channel.settings;
         let machine = Machine::client_keeping(settings.version, settings.protocol);
         let link = Link::new(
-            channel.home.clone(),
+            channel.home.id(),
             channel.group,
             machine,
             settings.net.connection_settings().high_water,

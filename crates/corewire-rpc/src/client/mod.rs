@@ -21,11 +21,12 @@ mod unary;
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use corewire::ConnectError;
 use corewire_discovery::Flight;
+use corewire_driver::ThreadBound;
 use corewire_proto::rpc::Mode;
 use corewire_runtime::{WorkerHandle, current_worker};
 
@@ -66,16 +67,21 @@ struct Shared {
     /// Calls may be made several times.
     repeats: bool,
     interceptors: Arc<[Arc<dyn ClientInterceptor>]>,
+    /// What it is on its worker, once that has made it.
+    local: OnceLock<ThreadBound<Rc<LocalChannel>>>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let key = self.key;
+        let (key, local) = (self.key, self.local.take());
         if current_worker() == Some(self.worker.id()) {
             return local::remove(key);
         }
         // A worker that has stopped has closed its channels.
-        let _ = self.worker.run(move || local::remove(key));
+        let _ = self.worker.run(move || {
+            drop(local);
+            local::remove(key);
+        });
     }
 }
 
@@ -173,6 +179,12 @@ impl Channel {
         self.shared.key
     }
 
+    /// What it is on its worker, for code that runs there.
+    #[inline]
+    fn local(&self) -> Option<&Rc<LocalChannel>> {
+        self.shared.local.get()?.get()
+    }
+
     #[inline]
     fn is_local(&self) -> bool {
         current_worker() == Some(self.shared.worker.id())
@@ -205,8 +217,7 @@ impl Channel {
 
     /// What counts a call with streams as in flight. On the channel's worker.
     fn take_flight(&self, flight: FlightId) -> Option<Flight> {
-        let discovered = local::find(self.key())?.discovered.clone()?;
-        discovered.take(flight)
+        self.local()?.discovered.as_ref()?.take(flight)
     }
 
     /// Runs on the channel's worker: now, if that is here.
@@ -227,20 +238,28 @@ impl Channel {
     ) -> Result<Self, ConnectError> {
         let worker = settings.net.home()?;
         let key = Group::next();
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             worker: worker.clone(),
             key,
             repeats: settings.retry.is_some() || settings.hedge.is_some(),
             interceptors: settings.interceptors.clone().into(),
+            local: OnceLock::new(),
+        });
+        let (home, installed) = (worker.clone(), Arc::downgrade(&shared));
+        let install = move || {
+            let channel = make(settings, home, key);
+            local::add(key, channel.clone());
+            // The last of its clones may be gone, and about to tell so.
+            if let Some(shared) = installed.upgrade() {
+                let _ = shared.local.set(ThreadBound::new(channel));
+            }
         };
-        let home = worker.clone();
-        let install = move || local::add(key, make(settings, home, key));
         if current_worker() == Some(worker.id()) {
             install();
         } else {
             worker.run(install).map_err(|_| ConnectError::Stopped)?;
         }
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared })
     }
 }
 

@@ -11,7 +11,7 @@ use corewire_proto::rpc::{Code, Mode};
 use corewire_runtime::{Sleep, sleep_until};
 
 use super::attempt::Attempt;
-use super::local::{self, LocalChannel};
+use super::local::LocalChannel;
 use super::schedule::{Failed, Schedule};
 use super::shape::Shape;
 use crate::status::Status;
@@ -46,7 +46,7 @@ enum InFlight<S: Shape> {
 
 impl<S: Shape> Attempts<S> {
     fn new(mut call: Attempt) -> Result<Self, Status> {
-        let Some(local) = local::find(call.channel.key()) else {
+        let Some(local) = call.channel.local().cloned() else {
             return Err(Status::closed().unprocessed());
         };
         let default = (call.request.mode == Mode::Unary).then_some(local.settings.timeout);
@@ -123,7 +123,7 @@ impl<S: Shape> Attempts<S> {
     }
 
     fn with_channel<R>(&self, act: impl FnOnce(&LocalChannel) -> R) -> Option<R> {
-        local::find(self.call.channel.key()).map(|channel| act(&channel))
+        self.call.channel.local().map(|channel| act(channel))
     }
 }
 

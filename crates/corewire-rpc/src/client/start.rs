@@ -36,10 +36,9 @@ struct Waiting {
     place: Option<Place>,
 }
 
-/// A call in flight: its link and key.
-#[derive(Clone, Copy)]
+/// A call that has begun.
 pub(super) struct Begun {
-    pub(super) link: u32,
+    pub(super) link: Rc<Link>,
     pub(super) call: CallKey,
     /// Of a call by a channel that balances.
     pub(super) flight: FlightId,
@@ -55,9 +54,9 @@ impl Request {
         channel: &Channel,
         wait: &mut Wait,
         context: &mut Context<'_>,
-    ) -> Poll<Result<(Rc<Link>, Begun), Status>> {
-        match local::find(channel.key()) {
-            Some(channel) => self.poll_begin_by(&channel, wait, context),
+    ) -> Poll<Result<Begun, Status>> {
+        match channel.local() {
+            Some(channel) => self.poll_begin_by(channel, wait, context),
             None => Poll::Ready(Err(Status::closed().unprocessed())),
         }
     }
@@ -68,7 +67,7 @@ impl Request {
         channel: &LocalChannel,
         wait: &mut Wait,
         context: &mut Context<'_>,
-    ) -> Poll<Result<(Rc<Link>, Begun), Status>> {
+    ) -> Poll<Result<Begun, Status>> {
         let is_fail_fast = self.options.as_ref().and_then(|options| options.is_fail_fast);
         let is_fail_fast = is_fail_fast.unwrap_or(channel.settings.fail_fast);
         let begun = match &channel.discovered {
@@ -153,7 +152,7 @@ impl Request {
         is_fail_fast: bool,
         wait: &mut Wait,
         context: &mut Context<'_>,
-    ) -> Option<Result<(Rc<Link>, Begun), Status>> {
+    ) -> Option<Result<Begun, Status>> {
         let options = self.options.as_deref();
         let (key, avoided) =
             options.map_or((None, None), |options| (options.key, options.avoided.as_deref()));
@@ -172,7 +171,7 @@ impl Request {
         if let Some(avoided) = self.options.as_deref().and_then(|options| options.avoided.as_deref()) {
             avoided.add(picked.member.id);
         }
-        Some(begun.map(|(link, begun)| (link, Begun { flight: discovered.begin(picked), ..begun })))
+        Some(begun.map(|begun| Begun { flight: discovered.begin(picked), ..begun }))
     }
 
     /// `None`: the link takes nothing now.
@@ -184,7 +183,7 @@ impl Request {
         is_fail_fast: bool,
         wait: &mut Wait,
         context: &mut Context<'_>,
-    ) -> Option<Result<(Rc<Link>, Begun), Status>> {
+    ) -> Option<Result<Begun, Status>> {
         let path = match self.path.get() {
             Ok(path) => path,
             Err(status) => return Some(Err(status)),
@@ -240,10 +239,9 @@ impl Request {
             {
                 watch_end(&channel.settings.interceptors, path, slot);
             }
-            // Links are limited to far less.
-            Some(Ok(Begun { link: link.id as u32, call, flight: FlightId::NONE, deadline_ms }))
+            Some(Ok((call, deadline_ms)))
         })?;
-        Some(begun.map(|begun| (link, begun)))
+        Some(begun.map(|(call, deadline_ms)| Begun { link, call, flight: FlightId::NONE, deadline_ms }))
     }
 
     /// Whether the call cannot begin on this link now; then its task is woken when it can.
@@ -331,7 +329,8 @@ impl Wait {
     /// The wait of a call that is begun again, within its first time; on the channel's worker.
     #[cold]
     pub(super) fn until(channel: &Channel, deadline_ms: u64) -> Self {
-        let deadline = local::find(channel.key())
+        let deadline = channel
+            .local()
             .and_then(|channel| channel.epoch.get()?.checked_add(Duration::from_millis(deadline_ms)));
         Self(deadline.map(|deadline| Box::new(Waiting { deadline: Some(deadline), ..Waiting::default() })))
     }

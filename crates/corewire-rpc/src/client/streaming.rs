@@ -118,8 +118,8 @@ fn poll_handles<const COUNT: usize>(
     attempt: &mut Attempt,
     context: &mut Context<'_>,
 ) -> Poll<Result<[Handle; COUNT], Status>> {
-    let (link, begun) = ready!(attempt.poll_begin(context))?;
-    let mut handles = std::array::from_fn(|_| Handle::new(&link, begun.call));
+    let begun = ready!(attempt.poll_begin(context))?;
+    let mut handles = std::array::from_fn(|_| Handle::new(&begun.link, begun.call));
     // The last one is that of the responses: the call is in flight as long as it is held.
     if let Some(last) = handles.last_mut() {
         last.channel = Some(attempt.channel.shared.clone());

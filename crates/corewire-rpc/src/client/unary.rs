@@ -8,12 +8,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use corewire_proto::rpc::Code;
 
-use super::attempt::{Attempt, Phase};
+use super::attempt::{Attempt, InFlight, Phase};
 use super::call::CallFuture;
 use super::discovered::FlightId;
 use super::shape::Shape;
-use super::start::{Begun, Wait};
-use crate::link::with_link;
+use super::start::Wait;
 use crate::message::Message;
 use crate::metadata::Metadata;
 use crate::status::Status;
@@ -67,27 +66,25 @@ impl<Resp: Message> Shape for Unary<Resp> {
 #[inline]
 fn poll_payload(attempt: &mut Attempt, context: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
     for _ in 0..BEGINS_MAX {
-        let begun = match &attempt.phase {
-            Phase::InFlight(begun) => *begun,
+        let InFlight { link, call, flight, deadline_ms } = match &attempt.phase {
+            Phase::InFlight(in_flight) => in_flight,
             Phase::New(_) => {
                 if attempt.channel.is_watched() {
                     let noted = attempt.noted.get_or_insert_default();
                     noted.began.get_or_insert_with(corewire_driver::clock::now);
                 }
-                let (_, begun) = ready!(attempt.poll_begin(context))?;
-                attempt.phase = Phase::InFlight(begun);
+                let begun = ready!(attempt.poll_begin(context))?;
+                attempt.phase = Phase::InFlight(begun.into());
                 return Poll::Pending;
             }
             Phase::Over => return Poll::Ready(Err(Status::over())),
         };
-        let Begun { link, call, flight, deadline_ms } = begun;
-        let polled = with_link(link as usize, |link| {
-            if let Some(noted) = &mut attempt.noted {
-                noted.metadata = link.metadata(call).1;
-            }
-            link.poll_reply(call, context)
-        });
-        let result = ready!(polled.unwrap_or_else(|| Poll::Ready(Err(Status::closed()))));
+        let (call, flight, deadline_ms) = (*call, *flight, *deadline_ms);
+        let Some(link) = link.get() else { return Poll::Ready(Err(Status::closed())) };
+        if let Some(noted) = &mut attempt.noted {
+            noted.metadata = link.metadata(call).1;
+        }
+        let result = ready!(link.poll_reply(call, context));
         if flight != FlightId::NONE {
             attempt.channel.on_outcome(flight, Some(&result));
         }

@@ -33,6 +33,12 @@ impl Out {
         self.connection = Some(connection.clone());
     }
 
+    /// The connection is gone: handles that are left with the link hold nothing of its worker.
+    pub(super) fn close(&mut self) {
+        self.connection = None;
+        recycle(&mut self.gathered);
+    }
+
     pub(crate) const fn connection(&self) -> Option<&Connection> {
         self.connection.as_ref()
     }

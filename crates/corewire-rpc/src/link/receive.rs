@@ -126,6 +126,7 @@ impl Link {
         let tasks: Vec<_> = {
             let state = &mut *self.state.borrow_mut();
             state.dead = Some(why.clone());
+            state.out.close();
             state.held.drop_partial();
             while let Some(call) = state.machine.next_lost() {
                 state.lose(call, why.clone());

@@ -4,7 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use corewire_runtime::{WorkerHandle, current_worker};
+use corewire_runtime::WorkerId;
 use slab::Slab;
 
 use super::{Link, Machine, State};
@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// The worker that a link lives on.
-pub(crate) type Home = WorkerHandle;
+pub(crate) type Home = WorkerId;
 
 /// Those whose links are counted together: a server or a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,11 +53,6 @@ impl Link {
             entry.insert(link.clone());
             link
         })
-    }
-
-    /// The calling code runs on the link's worker.
-    pub(crate) fn is_here(home: &Home) -> bool {
-        current_worker() == Some(home.id())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use bytes::Bytes;
-use corewire_driver::BufferPool;
+use corewire_driver::{BufferPool, DriverConfig};
 use corewire_proto::rpc::Origin;
 
 /// Payloads up to this size are copied to blocks that they share, in bytes.
@@ -19,7 +19,7 @@ const AHEAD_MAX: usize = 16 * 1024;
 const LARGE_MIN: usize = RECEIVE_BLOCK / 5;
 
 /// What a piece of a receive block occupies as long as it is kept, in bytes: the driver's default.
-const RECEIVE_BLOCK: usize = 640 * 1024;
+const RECEIVE_BLOCK: usize = DriverConfig::RECEIVE_BLOCK_SIZE;
 
 /// What a payload that is kept occupies beside its bytes: its handle, its entry in a queue, what the allocator adds.
 const OVERHEAD: usize = 64;

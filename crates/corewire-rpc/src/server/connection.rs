@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::rpc::{CallKey, Code, Event, Extensions, MethodRef, Origin, Reassembly, Request};
-use corewire_runtime::{CloseReason, Connection, Protocol, WorkerHandle};
+use corewire_runtime::{CloseReason, Connection, Protocol, WorkerId, current_worker};
 
 use super::context::Context;
 use super::ending::Ending;
@@ -33,7 +33,7 @@ pub(crate) struct ServerConnection {
 }
 
 impl ServerConnection {
-    fn new(plan: &Arc<Plan>, home: WorkerHandle) -> Rc<Self> {
+    fn new(plan: &Arc<Plan>, home: WorkerId) -> Rc<Self> {
         let link = Link::new(home, plan.group, Machine::server_keeping(plan.settings), plan.high_water, true);
         let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {
             link,
@@ -261,7 +261,7 @@ impl Endpoint {
 
 impl Protocol for Endpoint {
     fn on_open(&mut self, connection: &Connection) {
-        let Some(home) = WorkerHandle::current() else { return connection.close() };
+        let Some(home) = current_worker() else { return connection.close() };
         let serving = ServerConnection::new(&self.plan, home);
         serving.link.open(connection);
         self.serving = Some(serving);

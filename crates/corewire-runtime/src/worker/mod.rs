@@ -2,6 +2,7 @@
 
 mod accepting;
 mod datagrams;
+mod directory;
 mod lifecycle;
 mod lingering;
 mod memory;
@@ -147,6 +148,7 @@ impl Core {
         });
         CURRENT_ID.set(core.shared.id.0);
         CURRENT.set(Some(core.clone()));
+        directory::add(&core.shared);
         Ok(Installed { core })
     }
 
@@ -204,6 +206,7 @@ pub(crate) struct Installed {
 impl Drop for Installed {
     fn drop(&mut self) {
         self.core.shutdown();
+        directory::remove(self.core.id());
         CURRENT_ID.set(0);
         CURRENT.set(None);
     }
@@ -219,6 +222,12 @@ impl WorkerHandle {
     /// The worker that the calling code runs on, if it is one.
     pub fn current() -> Option<Self> {
         Core::with_current(|core| core.map(|core| Self { shared: core.shared.clone() }))
+    }
+
+    /// The worker of this name, from any thread; `None` once it has stopped. For what keeps a name, which costs nothing to
+    /// copy, where a handle is seldom needed: it is looked up under a lock.
+    pub fn of(worker: WorkerId) -> Option<Self> {
+        directory::find(worker).map(|shared| Self { shared })
     }
 
     /// Names the worker.

@@ -50,6 +50,17 @@ fn polled_once(future: impl Future) {
 }
 
 #[test]
+fn a_worker_is_found_by_its_name_from_any_thread_until_it_has_stopped() {
+    let name = crate::run(async {
+        let name = current_worker().expect("a worker");
+        let found = std::thread::spawn(move || WorkerHandle::of(name)).join().expect("no panic");
+        assert_eq!(found.expect("it runs").id(), name);
+        name
+    });
+    assert!(WorkerHandle::of(name.expect("a loop")).is_none());
+}
+
+#[test]
 fn sleeps_and_timeouts_that_are_dropped_leave_no_timer() {
     crate::run(async {
         let core = current();
