@@ -41,6 +41,8 @@ pub mod backoff;
 pub mod blocking;
 mod conn;
 mod error;
+#[cfg(feature = "hyper")]
+mod hyper_rt;
 mod listen;
 pub mod mailbox;
 mod mailbox_sync;
@@ -67,6 +69,8 @@ mod worker;
 
 pub use conn::{CloseReason, Connection, ConnectionOptions, FrameProgress, RateMin, Waiter};
 pub use error::{BlockingError, BuildError, JoinError, SendError, SettingError, SpawnError};
+#[cfg(feature = "hyper")]
+pub use hyper_rt::{HyperExecutor, HyperTimer};
 pub use listen::{AfterAccept, Listener};
 pub use memory::{Charge, MemoryKind};
 pub use panic::panic_advice;

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use pin_project_lite::pin_project;
 
 use crate::task_quota::poll_with_quota;
 use crate::timer_wheel::TimerKey;
-use crate::worker::{Core, TimerAction};
+use crate::worker::{Command, Core, TimerAction, WorkerShared, current_worker};
 
 /// The current worker's time, read once a tick; the system's outside a worker.
 pub fn now() -> Instant {
@@ -45,7 +46,7 @@ pub fn timeout<F: Future>(limit: Duration, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep(limit), limit }
 }
 
-/// The future of [`sleep`].
+/// The future of [`sleep`]. It may be moved to another thread: a timer of the worker that polls it last wakes it.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     deadline: Instant,
@@ -53,7 +54,7 @@ pub struct Sleep {
 }
 
 struct Armed {
-    core: Rc<Core>,
+    worker: Arc<WorkerShared>,
     key: TimerKey,
     waker: Waker,
 }
@@ -62,6 +63,12 @@ impl Sleep {
     /// When it ends.
     pub const fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    /// Has it end at another time, from its next poll on.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.disarm();
+        self.deadline = deadline;
     }
 }
 
@@ -79,12 +86,12 @@ impl Future for Sleep {
             self.disarm();
             return poll_with_quota(context, |_| Poll::Ready(()));
         }
-        if self.timer.as_ref().is_none_or(|armed| !armed.waker.will_wake(context.waker())) {
+        let core = Core::current_or_panic("sleep");
+        if !self.timer.as_ref().is_some_and(|armed| armed.wakes(&core, context.waker())) {
             self.disarm();
-            let core = Core::current_or_panic("sleep");
             let waker = context.waker().clone();
             let key = core.timers.add_at(self.deadline, TimerAction::Wake(waker.clone()));
-            self.timer = Some(Armed { core, key, waker });
+            self.timer = Some(Armed { worker: core.shared.clone(), key, waker });
         }
         Poll::Pending
     }
@@ -93,8 +100,25 @@ impl Future for Sleep {
 impl Sleep {
     fn disarm(&mut self) {
         if let Some(armed) = self.timer.take() {
-            let action = armed.core.timers.cancel(armed.key);
+            armed.cancel();
+        }
+    }
+}
+
+impl Armed {
+    fn wakes(&self, core: &Core, waker: &Waker) -> bool {
+        self.worker.id == core.id() && self.waker.will_wake(waker)
+    }
+
+    fn cancel(self) {
+        let Self { worker, key, .. } = self;
+        let cancel = move |core: Option<&Rc<Core>>| core.and_then(|core| core.timers.cancel(key));
+        if current_worker() == Some(worker.id) {
+            let action = Core::with_current(cancel);
             drop(action);
+        } else {
+            // A worker that has stopped has no timers.
+            let _ = worker.mailbox.push(Command::Job(Box::new(move || drop(Core::with_current(cancel)))));
         }
     }
 }

@@ -84,7 +84,7 @@ mod pages {
     struct Udp;
     #[doc = include_str!("../../../docs/reliable-udp.md")]
     struct ReliableUdp;
-    #[cfg(feature = "tokio")]
+    #[cfg(all(feature = "tokio", feature = "hyper"))]
     #[doc = include_str!("../../../docs/tokio-libraries.md")]
     struct TokioLibraries;
 }

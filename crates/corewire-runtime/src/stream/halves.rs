@@ -64,7 +64,20 @@ impl ReadHalf {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.inbox.poll_read(&self.ends.connection, context, buffer)
+        let mut filled = 0;
+        self.poll_read_with(context, buffer.len(), |piece| {
+            buffer[filled..filled + piece.len()].copy_from_slice(piece);
+            filled += piece.len();
+        })
+    }
+
+    pub(super) fn poll_read_with(
+        &self,
+        context: &mut Context<'_>,
+        room: usize,
+        take: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<usize>> {
+        self.inbox.poll_read(&self.ends.connection, context, room, take)
     }
 }
 
@@ -193,6 +206,12 @@ impl WriteHalf {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.writer.poll_write_vectored(&mut self.waiter, context, slices)
+    }
+
+    /// What was written leaves at the end of the tick at the latest, unless the connection is lost.
+    pub(super) fn poll_queued(&self) -> Poll<io::Result<()>> {
+        let Writer { ends, inbox } = &self.writer;
+        Poll::Ready(if ends.connection.is_open() { Ok(()) } else { Err(inbox.error()) })
     }
 
     pub(super) fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -123,38 +123,40 @@ impl Inbox {
         })
     }
 
-    /// Copies what fits.
+    /// Gives up to `room` bytes to `take`, piece by piece, and says how many; 0 at the end, or if there is no room.
     pub(super) fn poll_read(
         &self,
         connection: &Connection,
         context: &mut Context<'_>,
-        buffer: &mut [u8],
+        room: usize,
+        take: impl FnMut(&[u8]),
     ) -> Poll<io::Result<usize>> {
-        poll_with_quota(context, |context| self.poll_copy(connection, context, buffer))
+        poll_with_quota(context, |context| self.poll_take(connection, context, room, take))
     }
 
-    fn poll_copy(
+    fn poll_take(
         &self,
         connection: &Connection,
         context: &mut Context<'_>,
-        mut buffer: &mut [u8],
+        room: usize,
+        mut take: impl FnMut(&[u8]),
     ) -> Poll<io::Result<usize>> {
         let mut state = self.state.borrow_mut();
-        let mut copied = 0;
-        while !buffer.is_empty()
+        let mut taken = 0;
+        while taken < room
             && let Some(mut piece) = state.pop()
         {
-            let step = piece.bytes.len().min(buffer.len());
-            piece.bytes.copy_to_slice(&mut buffer[..step]);
-            buffer = &mut buffer[step..];
-            copied += step;
+            let step = piece.bytes.len().min(room - taken);
+            take(&piece.bytes[..step]);
+            taken += step;
+            piece.bytes.advance(step);
             if !piece.bytes.is_empty() {
                 state.push_front(piece);
             }
         }
-        if copied > 0 || buffer.is_empty() {
-            state.taken(copied, connection);
-            return Poll::Ready(Ok(copied));
+        if taken > 0 || room == 0 {
+            state.taken(taken, connection);
+            return Poll::Ready(Ok(taken));
         }
         state.poll_end(context).map_ok(|()| 0)
     }

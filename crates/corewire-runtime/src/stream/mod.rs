@@ -2,6 +2,8 @@
 
 mod futures_io;
 mod halves;
+#[cfg(feature = "hyper")]
+mod hyper_io;
 mod inbox;
 mod listener;
 #[cfg(feature = "tokio-io")]
@@ -47,7 +49,8 @@ pub type UnixStream = Stream<Unix>;
 /// it had), a write that was dropped before it was done has written nothing (a `write_all`, what it had written up to
 /// then).
 ///
-/// It implements `AsyncRead` and `AsyncWrite` of futures-io, and with the feature `tokio-io` those of tokio. Futures that
+/// It implements `AsyncRead` and `AsyncWrite` of futures-io, with the feature `tokio-io` those of tokio, and with the
+/// feature `hyper` the `Read` and `Write` of hyper. Futures that
 /// those crates add (`AsyncReadExt::read_exact`, …) are theirs: what a dropped one has taken is lost with it.
 ///
 /// Dropping it closes the connection once what was written has been sent.

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -10,9 +10,7 @@ use super::{ReadHalf, Stream, WriteHalf};
 
 impl AsyncRead for ReadHalf {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let read = ready!(self.poll_read_slice(cx, buf.initialize_unfilled()))?;
-        buf.advance(read);
-        Poll::Ready(Ok(()))
+        self.poll_read_with(cx, buf.remaining(), |piece| buf.put_slice(piece)).map_ok(|_| ())
     }
 }
 
