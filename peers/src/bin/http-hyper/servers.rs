@@ -34,22 +34,7 @@ impl Server {
                 eprintln!("not bound to a core: {error}");
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-                sender.send((listener.local_addr()?, this_thread()))?;
-                loop {
-                    let (stream, _) = listener.accept().await?;
-                    stream.set_nodelay(true)?;
-                    let io = TokioIo::new(stream);
-                    if http2 {
-                        let builder = http2::Builder::new(TokioExecutor::new());
-                        tokio::spawn(ignore(builder.serve_connection(io, service_fn(answer))));
-                    } else {
-                        let builder = http1::Builder::new();
-                        tokio::spawn(ignore(builder.serve_connection(io, service_fn(answer))));
-                    }
-                }
-            }) as Outcome<()>
+            runtime.block_on(serve_on_tokio(http2, &sender))
         });
         let (address, thread) = known.recv()?;
         Ok(Self { address, thread, _runtime: None })
@@ -58,23 +43,7 @@ impl Server {
     pub(crate) fn corewire(http2: bool) -> Outcome<Self> {
         let runtime = Runtime::builder().workers(1).cpus([core(0)]).build()?;
         let (sender, known) = mpsc::channel();
-        let served = runtime.handle().spawn_on(0, move || async move {
-            let mut listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-            sender.send((listener.local_addr()?, this_thread()))?;
-            loop {
-                let (stream, _) = listener.accept().await?;
-                if http2 {
-                    let builder = http2::Builder::new(HyperExecutor);
-                    drop(spawn_local(ignore(builder.serve_connection(stream, service_fn(answer)))));
-                } else {
-                    let builder = http1::Builder::new();
-                    drop(spawn_local(ignore(builder.serve_connection(stream, service_fn(answer)))));
-                }
-            }
-            #[expect(unreachable_code, reason = "says what the task gives")]
-            Outcome::Ok(())
-        })?;
-        drop(served);
+        drop(runtime.handle().spawn_on(0, move || serve_on_corewire(http2, sender))?);
         let (address, thread) = known.recv()?;
         Ok(Self { address, thread, _runtime: Some(runtime) })
     }
@@ -89,6 +58,41 @@ impl Server {
 pub(crate) fn core(at: usize) -> usize {
     let cores = available_cpus();
     cores[at % cores.len()]
+}
+
+type Known = mpsc::Sender<(SocketAddr, u32)>;
+
+/// Ends by an error only.
+async fn serve_on_tokio(http2: bool, known: &Known) -> Outcome<()> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    known.send((listener.local_addr()?, this_thread()))?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let io = TokioIo::new(stream);
+        if http2 {
+            let builder = http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(ignore(builder.serve_connection(io, service_fn(answer))));
+        } else {
+            tokio::spawn(ignore(http1::Builder::new().serve_connection(io, service_fn(answer))));
+        }
+    }
+}
+
+/// The same.
+async fn serve_on_corewire(http2: bool, known: Known) -> Outcome<()> {
+    let mut listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    known.send((listener.local_addr()?, this_thread()))?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        if http2 {
+            let builder = http2::Builder::new(HyperExecutor);
+            drop(spawn_local(ignore(builder.serve_connection(stream, service_fn(answer)))));
+        } else {
+            let connection = http1::Builder::new().serve_connection(stream, service_fn(answer));
+            drop(spawn_local(ignore(connection)));
+        }
+    }
 }
 
 /// A connection that the client closes is no error here.
