@@ -1,5 +1,6 @@
 //! Bodies of frames: checked views that borrow from the input.
 
+use super::block::{BodyError, split_block};
 use super::code::Code;
 use super::extensions::Extensions;
 use super::header::{Flags, Version};
@@ -263,13 +264,6 @@ pub(super) fn parse_credit(body: &[u8]) -> Result<u32, BodyError> {
     }
 }
 
-/// Splits `u16 length, bytes` off the front.
-#[inline]
-pub(super) fn split_block(at: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, at) = at.split_first_chunk::<2>()?;
-    at.split_at_checked(usize::from(u16::from_be_bytes(*len)))
-}
-
 #[inline]
 fn parse_extensions(flags: Flags, body: &[u8]) -> Result<(Extensions<'_>, &[u8]), BodyError> {
     if flags.has(Flags::EXT) { Extensions::parse(body) } else { Ok((Extensions::default(), body)) }
@@ -284,25 +278,4 @@ fn check_empty(flags: Flags, payload: &[u8]) -> Result<(), BodyError> {
         return Ok(());
     }
     Err(BodyError::Value("a message in a frame flagged EMPTY"))
-}
-
-/// A body breaks the layout of its frame; the frame's boundaries are sound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BodyError {
-    /// A field reaches beyond the body.
-    #[error("the body ends inside {0}: check the peer's implementation")]
-    TooShort(&'static str),
-    /// Bytes are left over.
-    #[error("the body goes on after {0}: check the peer's implementation")]
-    TooLong(&'static str),
-    /// Text that is not UTF-8.
-    #[error("the {0} is not UTF-8: check the peer's implementation")]
-    NotText(&'static str),
-    /// A value that means nothing.
-    #[error("{0}: check the peer's implementation")]
-    Value(&'static str),
-    /// The extension block cannot be read.
-    #[error("the extension block has {0}: check the peer's implementation")]
-    Extension(&'static str),
 }

@@ -1,6 +1,6 @@
 //! What can go wrong with a connection, and with what its owner asks of it.
 
-use super::body::BodyError;
+use super::block::BodyError;
 use super::code::Code;
 use super::header::{FrameType, HeaderError, Version};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::body::BodyError;
+use super::block::{BodyError, split_block};
 use super::output::Output;
 use super::trace::TraceContext;
 
@@ -28,8 +28,7 @@ impl<'a> Extensions<'a> {
     /// # Errors
     /// An entry is cut short, comes twice where it may not, or has a value that means nothing.
     pub fn parse(body: &'a [u8]) -> Result<(Self, &'a [u8]), BodyError> {
-        let (entries, rest) =
-            super::body::split_block(body).ok_or(BodyError::Extension("longer than the body"))?;
+        let (entries, rest) = split_block(body).ok_or(BodyError::Extension("longer than the body"))?;
         let (mut deadlines, mut traces, mut states) = (0, 0, 0);
         let mut at = entries;
         while !at.is_empty() {
@@ -215,7 +214,7 @@ fn entries(mut at: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
 
 fn split_entry(at: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&kind, at) = at.split_first()?;
-    let (value, next) = super::body::split_block(at)?;
+    let (value, next) = split_block(at)?;
     Some((kind, value, next))
 }
 

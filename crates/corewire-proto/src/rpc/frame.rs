@@ -1,8 +1,9 @@
 //! Whole frames: checked views of their bodies that borrow from the input, and their writers.
 
+use super::block::BodyError;
 use super::body::{
-    BodyError, CancelBody, ErrorBody, GoAwayBody, InitBody, MethodRef, RequestBody, ResponseBody,
-    SettingsBody, parse_credit, parse_ping,
+    CancelBody, ErrorBody, GoAwayBody, InitBody, MethodRef, RequestBody, ResponseBody, SettingsBody,
+    parse_credit, parse_ping,
 };
 use super::extensions::Extensions;
 use super::header::{Flags, FrameType, HEADER_LEN, Header, HeaderError, Version};

@@ -71,6 +71,7 @@
 //! # assert_eq!(server.out, b"GRPC\x01\x02\x04\0\0\0\0\0\0\0\0\x03\0\0X");
 //! ```
 
+mod block;
 mod body;
 mod code;
 mod connection;
@@ -84,9 +85,9 @@ mod reassembly;
 mod settings;
 mod trace;
 
+pub use block::BodyError;
 pub use body::{
-    BodyError, CancelBody, ErrorBody, GoAwayBody, InitBody, MethodRef, RequestBody, ResponseBody,
-    SettingsBody,
+    CancelBody, ErrorBody, GoAwayBody, InitBody, MethodRef, RequestBody, ResponseBody, SettingsBody,
 };
 pub use code::Code;
 pub use connection::{Begin, CallKey, Connection, Event, Failure, METHOD_NAMES_MAX, METHODS_MAX, Request};

@@ -68,8 +68,8 @@ impl MethodPath {
 
     fn names(&self) -> (&[u8], &[u8]) {
         let split = || {
-            let (service, rest) = super::body::split_block(&self.wire)?;
-            Some((service, super::body::split_block(rest)?.0))
+            let (service, rest) = super::block::split_block(&self.wire)?;
+            Some((service, super::block::split_block(rest)?.0))
         };
         split().unwrap_or_default()
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::call::Own;
 use super::{Connection, Event, emit};
-use crate::rpc::body::{BodyError, GoAwayBody, SettingsBody, parse_credit, parse_ping};
+use crate::rpc::block::BodyError;
+use crate::rpc::body::{GoAwayBody, SettingsBody, parse_credit, parse_ping};
 use crate::rpc::error::ConnectionError;
 use crate::rpc::header::{Flags, FrameType, Header};
 use crate::rpc::output::Output;
