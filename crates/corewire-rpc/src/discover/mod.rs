@@ -27,6 +27,7 @@
 mod builder;
 mod health;
 mod keeper;
+mod registering;
 mod registration;
 mod rpc;
 mod source;

@@ -1,16 +1,13 @@
 //! Servers that make themselves known.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use corewire::{ServerError, ServerHandle};
+use corewire::ServerHandle;
 use corewire_discovery::{DEFAULT_WEIGHT, Endpoint, EndpointError, RegisterOptions, RegistryError};
-use futures_channel::oneshot;
 
-use super::keeper::Keeper;
 use super::source::RegistrySource;
-use crate::server::{OnStart, RpcServer};
 
 /// How a server makes itself known to a registry. Given to [`RpcServer::register_as`](crate::RpcServer::register_as).
 ///
@@ -45,14 +42,14 @@ use crate::server::{OnStart, RpcServer};
 #[must_use = "a registration is given to `RpcServer::register_as`"]
 pub struct Registration {
     pub(super) source: RegistrySource,
-    services: Option<Vec<String>>,
+    pub(super) services: Option<Vec<String>>,
     advertise: Option<String>,
     instance: Option<String>,
     weight: u16,
     zone: Option<String>,
     tags: Vec<String>,
     ttl: Option<Duration>,
-    settle: Duration,
+    pub(super) settle: Duration,
 }
 
 /// Why a server is not made known.
@@ -69,11 +66,6 @@ pub enum RegistrationError {
     #[error(transparent)]
     Registry(#[from] RegistryError),
 }
-
-/// How long a start waits for a registry before the server goes on trying by itself.
-const START_WAIT: Duration = Duration::from_secs(5);
-/// How long a shutdown waits for a registry at the most.
-const DEREGISTER_WAIT: Duration = Duration::from_secs(2);
 
 impl Registration {
     /// With the defaults.
@@ -156,7 +148,7 @@ impl Registration {
         self.ttl.map_or(second, |ttl| (ttl / 3).min(second)).max(Duration::from_millis(1))
     }
 
-    fn endpoints(&self, server: &ServerHandle) -> Result<Vec<Arc<Endpoint>>, RegistrationError> {
+    pub(super) fn endpoints(&self, server: &ServerHandle) -> Result<Vec<Arc<Endpoint>>, RegistrationError> {
         let address = self.address(server)?;
         let name = address.split_once("://").map_or(&*address, |(_, name)| name);
         let instance = self.instance.clone().unwrap_or_else(|| name.replace('/', "-"));
@@ -203,58 +195,4 @@ impl Registration {
             }
         }
     }
-}
-
-impl RpcServer {
-    /// Makes all its services known to this registry, once it listens and until a shutdown begins. The registry is one
-    /// that is open, or an address as [`discover::connect`](crate::discover::connect) takes it.
-    ///
-    /// Short for [`register_as`](Self::register_as) with the defaults of [`Registration`].
-    pub fn register(self, registry: impl Into<RegistrySource>) -> Self {
-        self.register_as(Registration::new(registry))
-    }
-
-    /// Makes services known to a registry, once it listens and until a shutdown begins: they are taken out of it before
-    /// clients are told to go away.
-    pub fn register_as(mut self, registration: Registration) -> Self {
-        self.add_on_start(registration);
-        self
-    }
-}
-
-impl OnStart for Registration {
-    /// Makes a server that listens known, and has its shutdown begin with the opposite.
-    fn on_start(
-        mut self: Box<Self>,
-        server: &mut ServerHandle,
-        services: &[String],
-    ) -> Result<(), ServerError> {
-        self.services.get_or_insert_with(|| services.to_vec());
-        begin(server, *self).map_err(|error| ServerError::Registration(Box::new(error)))
-    }
-}
-
-fn begin(server: &mut ServerHandle, registration: Registration) -> Result<(), RegistrationError> {
-    let endpoints = registration.endpoints(server)?;
-    let settle = registration.settle;
-    let (started, on_start) = mpsc::channel();
-    let (stop, on_stop) = oneshot::channel();
-    let (done, on_done) = mpsc::channel();
-    let keeper = Keeper { registration, endpoints, started, stop: on_stop, _done: done };
-    let spawned = server.runtime().run_on(0, move || drop(corewire_runtime::spawn_local(keeper.run())));
-    spawned.map_err(|_| RegistryError::Closed)?;
-    match on_start.recv_timeout(START_WAIT) {
-        Ok(result) => result?,
-        Err(_) => tracing::warn!("the registry does not answer; the server goes on trying"),
-    }
-    let on_done = Mutex::new(on_done);
-    server.on_shutdown(move |deadline| {
-        let _ = stop.send(());
-        if let Ok(on_done) = on_done.into_inner() {
-            // Ready when the keeper is gone. A registry that does not answer lets the lease run out.
-            let _: Result<(), _> = on_done.recv_timeout(deadline.min(DEREGISTER_WAIT));
-        }
-        std::thread::sleep(settle.min(deadline));
-    });
-    Ok(())
 }

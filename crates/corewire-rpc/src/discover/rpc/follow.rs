@@ -9,20 +9,11 @@ use corewire_runtime::{sleep, sleep_until};
 use futures_channel::oneshot;
 use futures_lite::future::or;
 
+use super::inner::{Inner, RETRY, lock};
 use super::wire::{Of, Record, SERVICE, Told};
-use super::{Inner, RETRY, lock};
 use crate::message::Json;
 use crate::status::Status;
 use crate::stream::Streaming;
-
-/// A service that is followed.
-#[derive(Debug, Default)]
-pub(super) struct Followed {
-    /// It is known here.
-    is_ready: bool,
-    /// Who waits until it is.
-    waiting: Vec<oneshot::Sender<Result<(), RegistryError>>>,
-}
 
 impl Inner {
     /// Ready when the service is known here, from then on kept up to date.

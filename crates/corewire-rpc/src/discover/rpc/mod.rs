@@ -2,13 +2,13 @@
 
 mod book;
 mod follow;
+mod inner;
+mod lease;
 mod options;
 mod serve;
 mod wire;
 
-use std::collections::HashMap;
-use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corewire::client::Reconnect;
@@ -16,18 +16,14 @@ use corewire_discovery::{
     BoxFuture, Catalog, Endpoint, Lease, LocalRegistry, RegisterOptions, Registry, RegistryError, Snapshot,
     Watch,
 };
-use corewire_proto::rpc::Code;
-use corewire_runtime::{sleep, spawn_local};
+use corewire_runtime::sleep;
 use futures_channel::oneshot;
 
-use self::book::{Book, RpcLease};
-use self::follow::Followed;
+use self::inner::{Inner, RETRY};
+use self::lease::RpcLease;
 pub use self::options::RpcRegistryOptions;
 pub use self::serve::{LEASES_MAX, registry_service};
-use self::wire::{Deregister, Deregistered, Empty, Record, Register, SERVICE, Services};
 use crate::client::Channel;
-use crate::message::{Json, Message};
-use crate::status::Status;
 
 /// A registry that another process serves as [`registry_service`], for several processes or machines without an etcd.
 ///
@@ -43,19 +39,6 @@ use crate::status::Status;
 pub struct RpcRegistry {
     inner: Arc<Inner>,
 }
-
-#[derive(Debug)]
-struct Inner {
-    channel: Channel,
-    options: RpcRegistryOptions,
-    /// What is known here.
-    mirror: LocalRegistry,
-    book: Mutex<Book>,
-    followed: Mutex<HashMap<Arc<str>, Followed>>,
-}
-
-/// How often a registry that is away is looked for.
-const RETRY: Duration = Duration::from_millis(200);
 
 impl RpcRegistry {
     /// Connects.
@@ -98,53 +81,6 @@ impl RpcRegistry {
     }
 }
 
-impl Inner {
-    /// Starts a task on the channel's worker.
-    fn spawn<F: Future<Output = ()> + 'static>(
-        &self,
-        make: impl FnOnce() -> F + Send + 'static,
-    ) -> Result<(), RegistryError> {
-        let spawned = self.channel.worker().run(move || drop(spawn_local(make())));
-        spawned.map_err(|_| RegistryError::Closed)
-    }
-
-    async fn call<Req, Resp>(&self, method: &str, request: Req) -> Result<Resp, RegistryError>
-    where
-        Json<Req>: Message,
-        Json<Resp>: Message,
-    {
-        let path = format!("{SERVICE}/{method}");
-        let answer = self.channel.call::<Json<Req>, Json<Resp>>(&*path, Json(request)).await;
-        answer.map(|Json(answer)| answer).map_err(|status| self.error(&status))
-    }
-
-    async fn services(&self) -> Result<Vec<Arc<str>>, RegistryError> {
-        let Services { services } = self.call("services", Empty {}).await?;
-        Ok(services.into_iter().map(Arc::from).collect())
-    }
-
-    async fn put(&self, endpoint: &Endpoint, ttl_ms: u64, lease: u64) -> Result<(), RegistryError> {
-        let request = Register { endpoint: Record::from(endpoint), ttl_ms, lease };
-        self.call::<_, Empty>("register", request).await.map(drop)
-    }
-
-    async fn take_back(&self, lease: u64) -> Result<bool, RegistryError> {
-        let Deregistered { was_held } = self.call("deregister", Deregister { lease }).await?;
-        Ok(was_held)
-    }
-
-    fn error(&self, status: &Status) -> RegistryError {
-        let (kind, reason) = ("rpc", status.to_string());
-        match status.code() {
-            Code::DEADLINE_EXCEEDED => RegistryError::Timeout { kind, after: self.options.request_timeout },
-            Code::UNAVAILABLE | Code::CONNECTION_CLOSED => {
-                RegistryError::Unreachable { kind, address: self.options.uri.clone(), reason }
-            }
-            _ => RegistryError::Refused { kind, reason },
-        }
-    }
-}
-
 impl Registry for RpcRegistry {
     fn catalog(&self) -> &Arc<Catalog> {
         self.inner.mirror.catalog()
@@ -178,8 +114,4 @@ impl Registry for RpcRegistry {
     fn services(&self) -> BoxFuture<'_, Result<Vec<Arc<str>>, RegistryError>> {
         Box::pin(self.inner.services())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
