@@ -8,10 +8,11 @@ use std::time::Instant;
 use corewire_driver::ThreadBound;
 use corewire_proto::rpc::{CallKey, Code, MethodPath};
 
+use super::channel::Channel;
 use super::discovered::FlightId;
+use super::interceptor;
 use super::request::Request;
 use super::start::{Begun, Wait};
-use super::{Channel, interceptor};
 use crate::link::Link;
 use crate::metadata::Metadata;
 use crate::status::Status;

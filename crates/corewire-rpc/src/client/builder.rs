@@ -6,13 +6,15 @@ use std::time::Duration;
 use corewire::client::{ClientBuilder, OwnProtocol};
 use corewire::{ConnectError, NetUri};
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
-use corewire_runtime::WorkerHandle;
+use corewire_runtime::{JoinHandle, WorkerHandle};
 
-use super::Channel;
-use super::discovered::{Discovered, Discovery};
+use super::channel::Channel;
+use super::discovered::{Discovered, Discovery, Serving, WatchHealth};
 use super::interceptor::ClientInterceptor;
 use super::local::LocalChannel;
-use super::settings::{Hedge, Retry, Settings};
+use super::policy::{Hedge, Retry};
+use super::pool::Pool;
+use super::settings::Settings;
 
 /// A channel to be. Made by [`Channel::to`].
 ///
@@ -169,14 +171,25 @@ impl ChannelBuilder {
     pub(crate) fn follow(self, discovery: Discovery) -> Result<Channel, ConnectError> {
         self.settings.check()?;
         Channel::install(self.settings, |settings, home, group| {
-            Discovered::channel(discovery, settings, home, group)
+            let pool = Pool::empty(settings, home, group);
+            LocalChannel::following(pool.clone(), Discovered::new(discovery, pool))
         })
     }
 
     /// A channel with these settings, whatever else uses them; on its worker.
-    pub(super) fn alone(mut settings: Settings, worker: &WorkerHandle) -> Result<Channel, ConnectError> {
+    fn alone(mut settings: Settings, worker: &WorkerHandle) -> Result<Channel, ConnectError> {
         settings.net = settings.net.worker(worker.clone());
         settings.pool = 1;
         Channel::install(settings, LocalChannel::new)
+    }
+}
+
+impl WatchHealth {
+    /// Starts a task that watches an endpoint over a channel to it.
+    pub(crate) fn over_channel(watch: impl Fn(Channel, Serving) -> JoinHandle<()> + Send + 'static) -> Self {
+        Self::new(move |settings, home, serving| {
+            let channel = ChannelBuilder::alone(settings, home).ok()?;
+            Some(watch(channel, serving))
+        })
     }
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use corewire_proto::rpc::TraceContext;
 
-use super::Channel;
 use super::attempt::Attempt;
+use super::channel::Channel;
 use super::options::CallOptions;
+use super::policy::{Hedge, Retry};
 use super::remote;
 use super::request::Request;
-use super::settings::{Hedge, Retry};
 use super::shape::Shape;
 use crate::status::Status;
 

@@ -6,23 +6,49 @@ use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 use corewire::client::Attempt;
-use corewire_proto::rpc::{Event, Reassembly};
-use corewire_runtime::{CloseReason, Connection, Protocol};
+use corewire_proto::rpc::{Code, Event, Reassembly};
+use corewire_runtime::{CloseReason, Connection, Protocol, WorkerId};
 
-use super::connect::WeakSlot;
-use super::local::{LocalChannel, close_link};
-use crate::link::{Link, Machine, Owner};
+use super::settings::Settings;
+use crate::link::{Group, Link, Machine, Owner};
 use crate::server::millis_up;
 use crate::status::Status;
 
 /// What the first ping carries.
 const PROBE: [u8; 8] = *b"corewire";
 
+/// Who has connections, as one of them sees it.
+pub(super) trait Holder {
+    fn settings(&self) -> &Settings;
+
+    /// Where its links live, and with which they are counted.
+    fn home(&self) -> (WorkerId, Group);
+
+    /// It wants connections.
+    fn is_open(&self) -> bool;
+
+    /// A connection of a slot, of which it is not known yet whether calls can be made on it.
+    fn opened(&self, slot: usize, connection: &Rc<ChannelConnection>);
+
+    /// Calls can be made on this link; `false`: none is wanted any more.
+    fn established(&self, slot: usize, link: &Rc<Link>) -> bool;
+
+    /// The link takes no more calls.
+    fn retire(&self, slot: usize, link: &Rc<Link>, why: String, has_received: bool);
+}
+
+/// The slot of a connection among those of its holder.
+#[derive(Clone)]
+pub(super) struct PoolSlot {
+    pub(super) holder: Weak<dyn Holder>,
+    pub(super) slot: usize,
+}
+
 /// Feeds a link with what arrives.
 pub(super) struct ChannelConnection {
     link: Rc<Link>,
     inbox: RefCell<Reassembly>,
-    owner: WeakSlot,
+    owner: PoolSlot,
     /// When to look whether the server still lives, by the worker's clock; `u64::MAX`: not at all.
     look_at: Cell<u64>,
     /// A ping is not answered yet, nor has anything else come.
@@ -36,16 +62,11 @@ pub(super) struct ChannelConnection {
 }
 
 impl ChannelConnection {
-    fn new(channel: &Rc<LocalChannel>, owner: WeakSlot) -> Rc<Self> {
-        let settings = &channel.settings;
+    fn new(holder: &dyn Holder, owner: PoolSlot) -> Rc<Self> {
+        let settings = holder.settings();
         let machine = Machine::client_keeping(settings.version, settings.protocol);
-        let link = Link::new(
-            channel.home.id(),
-            channel.group,
-            machine,
-            settings.net.connection_settings().high_water,
-            false,
-        );
+        let (home, group) = holder.home();
+        let link = Link::new(home, group, machine, settings.net.connection_settings().high_water, false);
         let connection = Rc::new_cyclic(|this: &Weak<Self>| Self {
             link,
             inbox: RefCell::new(Reassembly::new()),
@@ -86,16 +107,16 @@ impl ChannelConnection {
     /// Calls can be made on it.
     fn established(&self, attempt: Attempt) {
         attempt.succeed();
-        match self.owner.channel.upgrade() {
-            Some(channel) if channel.established(self.owner.slot, &self.link) => {}
+        match self.owner.holder.upgrade() {
+            Some(holder) if holder.established(self.owner.slot, &self.link) => {}
             _ => close_link(&self.link),
         }
     }
 
     /// Takes no more calls: another connection is made when one is needed.
     fn retire(&self, why: String) {
-        if let Some(channel) = self.owner.channel.upgrade() {
-            channel.retire(&self.owner, &self.link, why, self.has_received.get());
+        if let Some(holder) = self.owner.holder.upgrade() {
+            holder.retire(self.owner.slot, &self.link, why, self.has_received.get());
         }
     }
 
@@ -109,8 +130,9 @@ impl ChannelConnection {
 
     /// Pings when nothing has been heard, and gives up when nothing answers.
     fn look(&self, connection: &Connection) {
-        let Some(channel) = self.owner.channel.upgrade() else { return };
-        let Some(every) = channel.settings.keep_alive else { return };
+        let Some(holder) = self.owner.holder.upgrade() else { return };
+        let settings = holder.settings();
+        let Some(every) = settings.keep_alive else { return };
         let now = connection.now_ms();
         if now < self.look_at.get() {
             return;
@@ -122,13 +144,13 @@ impl ChannelConnection {
             self.is_pinging.set(false);
             every
         } else if self.is_pinging.get() {
-            let limit = channel.settings.keep_alive_timeout;
+            let limit = settings.keep_alive_timeout;
             let error =
                 io::Error::new(io::ErrorKind::TimedOut, format!("no answer to a ping within {limit:?}"));
             return connection.abort(CloseReason::Io(error));
         } else if self.link.with(|state| state.machine.ping([0; 8], &mut state.out)) {
             self.is_pinging.set(true);
-            channel.settings.keep_alive_timeout
+            settings.keep_alive_timeout
         } else {
             // Version 1 has no pings.
             self.look_at.set(u64::MAX);
@@ -153,33 +175,33 @@ impl Owner for ChannelConnection {
 
 /// The connection as its worker calls it.
 pub(super) struct Endpoint {
-    owner: WeakSlot,
+    owner: PoolSlot,
     attempt: Option<Attempt>,
     calling: Option<Rc<ChannelConnection>>,
 }
 
 impl Endpoint {
-    pub(super) const fn new(owner: WeakSlot, attempt: Attempt) -> Self {
+    pub(super) const fn new(owner: PoolSlot, attempt: Attempt) -> Self {
         Self { owner, attempt: Some(attempt), calling: None }
     }
 }
 
 impl Protocol for Endpoint {
     fn on_open(&mut self, connection: &Connection) {
-        let channel = self.owner.channel.upgrade().filter(|channel| !channel.is_closed());
-        let (Some(channel), Some(attempt)) = (channel, self.attempt.take()) else {
+        let holder = self.owner.holder.upgrade().filter(|holder| holder.is_open());
+        let (Some(holder), Some(attempt)) = (holder, self.attempt.take()) else {
             return connection.close();
         };
-        let calling = ChannelConnection::new(&channel, self.owner.clone());
+        let calling = ChannelConnection::new(&*holder, self.owner.clone());
         calling.link.open(connection);
-        if channel.settings.keep_alive.is_some() {
+        if holder.settings().keep_alive.is_some() {
             calling.link.with(|state| state.has_heard = true);
             calling.look_at.set(0);
             calling.look(connection);
             calling.link.with(|state| state.arm(calling.look_at.get()));
         }
-        channel.note(self.owner.slot, &calling);
-        let probes = channel.settings.probes;
+        holder.opened(self.owner.slot, &calling);
+        let probes = holder.settings().probes;
         if probes && calling.link.with(|state| state.machine.ping(PROBE, &mut state.out)) {
             calling.probed.set(Some(attempt));
         } else {
@@ -226,5 +248,14 @@ impl Protocol for Endpoint {
         if let Some(attempt) = attempt {
             attempt.fail(reason);
         }
+    }
+}
+
+/// Says goodbye and closes; calls in flight fail.
+pub(super) fn close_link(link: &Rc<Link>) {
+    link.with(|state| state.machine.go_away(Code::OK, "", &mut state.out));
+    if let Some(connection) = link.connection() {
+        link.flush();
+        connection.close_with(CloseReason::Local);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use corewire_proto::rpc::{MethodPath, TraceContext};
 
-use super::discovered::Avoided;
-use super::settings::{Hedge, Retry};
+use super::avoided::Avoided;
+use super::policy::{Hedge, Retry};
 use crate::metadata::{Head, Metadata};
 use crate::status::Status;
 

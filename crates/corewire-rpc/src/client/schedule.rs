@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::settings::{Hedge, Retry};
+use super::policy::{Hedge, Retry};
 
 /// The attempts of one call.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use corewire_proto::rpc::{Begin, CallError, CallKey, Code, MethodPath, Mode, Options, Version};
 
-use super::Channel;
+use super::channel::Channel;
 use super::discovered::{Discovered, FlightId};
 use super::interceptor::{self, ClientInterceptor};
 use super::local::{self, LocalChannel};

@@ -122,7 +122,7 @@ fn poll_handles<const COUNT: usize>(
     let mut handles = std::array::from_fn(|_| Handle::new(&begun.link, begun.call));
     // The last one is that of the responses: the call is in flight as long as it is held.
     if let Some(last) = handles.last_mut() {
-        last.channel = Some(attempt.channel.shared.clone());
+        last.channel = Some(attempt.channel.hold());
         if begun.flight != FlightId::NONE {
             last.flight = attempt.channel.take_flight(begun.flight);
         }

@@ -14,7 +14,7 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// Watches what endpoints say of this service.
 pub(super) fn watch(service: String) -> WatchHealth {
-    WatchHealth::new(move |channel, serving| spawn_local(follow(channel, service.clone(), serving)))
+    WatchHealth::over_channel(move |channel, serving| spawn_local(follow(channel, service.clone(), serving)))
 }
 
 async fn follow(channel: Channel, service: String, serving: Serving) {

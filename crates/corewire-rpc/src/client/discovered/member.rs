@@ -8,10 +8,8 @@ use corewire::uri::Scheme;
 use corewire::{ConnectError, NetUri};
 use corewire_discovery::Endpoint;
 
-use super::Discovered;
-use super::serving::Watched;
-use crate::client::ChannelBuilder;
-use crate::client::local::LocalChannel;
+use super::serving::{WatchHealth, Watched};
+use crate::client::pool::Pool;
 
 /// An endpoint that calls can go to.
 pub(in crate::client) struct Member {
@@ -20,7 +18,7 @@ pub(in crate::client) struct Member {
     pub(super) instance: Arc<str>,
     address: Arc<str>,
     /// Its connections, once it is to be called.
-    local: OnceCell<Rc<LocalChannel>>,
+    pool: OnceCell<Rc<Pool>>,
     /// Where it is among those that are picked from. It may be another one's by now.
     pub(super) position: Cell<usize>,
     /// A call to it has failed some time: its successes are news.
@@ -35,29 +33,27 @@ impl Member {
     pub(super) fn new(id: u64, endpoint: &Endpoint) -> Result<Self, ConnectError> {
         let (instance, address) = (endpoint.instance().clone(), endpoint.address().clone());
         uri(&address)?;
-        let (local, position, has_failed) = (OnceCell::new(), Cell::new(0), Cell::new(false));
-        Ok(Self { id, instance, address, local, position, has_failed, watched: OnceCell::new() })
+        let (pool, position, has_failed) = (OnceCell::new(), Cell::new(0), Cell::new(false));
+        Ok(Self { id, instance, address, pool, position, has_failed, watched: OnceCell::new() })
     }
 
     /// Its connections, of which there may be none yet. They have the settings of the channel, keys among them, whatever
     /// its scheme.
-    pub(super) fn open(&self, of: &Discovered) -> &Rc<LocalChannel> {
-        self.local.get_or_init(|| {
+    pub(super) fn open(&self, of: &Rc<Pool>, health: Option<&WatchHealth>) -> &Rc<Pool> {
+        self.pool.get_or_init(|| {
             let mut settings = of.settings.clone();
             let server = uri(&self.address).map(|uri| settings.net.connector(uri));
             settings.servers = server.into_iter().collect();
-            if let Some(health) = &of.health
-                && let Ok(channel) = ChannelBuilder::alone(settings.clone(), &of.home)
-            {
-                self.watched.get_or_init(|| health.start(channel, &of.channel));
+            if let Some(watched) = health.and_then(|health| health.start(settings.clone(), of)) {
+                self.watched.get_or_init(|| watched);
             }
-            LocalChannel::member(settings, of.home.clone(), of.group, of.channel.clone())
+            Pool::member(settings, of)
         })
     }
 
     /// Its connections, if it was ever to be called.
-    pub(super) fn opened(&self) -> Option<&Rc<LocalChannel>> {
-        self.local.get()
+    pub(super) fn opened(&self) -> Option<&Rc<Pool>> {
+        self.pool.get()
     }
 
     /// It takes calls, as far as it was asked.
@@ -66,16 +62,16 @@ impl Member {
     }
 
     pub(super) fn is_established(&self) -> bool {
-        self.opened().is_some_and(|local| local.has_connections())
+        self.opened().is_some_and(|pool| pool.has_connections())
     }
 
     pub(super) fn is_connecting(&self) -> bool {
-        self.opened().is_some_and(|local| local.is_connecting())
+        self.opened().is_some_and(|pool| pool.is_connecting())
     }
 
     /// It was opened, and is given up.
     pub(super) fn is_closed(&self) -> bool {
-        self.opened().is_some_and(|local| local.is_closed())
+        self.opened().is_some_and(|pool| pool.is_closed())
     }
 
     pub(super) fn is_at(&self, endpoint: &Endpoint) -> bool {

@@ -1,16 +1,16 @@
 //! The endpoint for a call.
 
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use corewire_discovery::{Balancer, Flight, PanicMode, Snapshot};
 use smallvec::SmallVec;
 
+use super::following::{Discovered, State, in_use};
 use super::member::Member;
 use super::opened::Opened;
-use super::{Discovered, State, in_use};
-use crate::client::local::LocalChannel;
+use crate::client::avoided::Avoided;
+use crate::client::pool::Pool;
 use crate::link::Link;
 use crate::status::Status;
 
@@ -20,25 +20,6 @@ pub(in crate::client) struct Picked {
     pub(in crate::client) member: Rc<Member>,
     pub(super) flight: Flight,
     pub(super) began: Instant,
-}
-
-/// The endpoints that the attempts of one call went to; of many, the last ones.
-#[derive(Debug, Default)]
-pub(crate) struct Avoided {
-    members: [AtomicU64; 4],
-    count: AtomicUsize,
-}
-
-impl Avoided {
-    pub(in crate::client) fn add(&self, member: u64) {
-        let at = self.count.fetch_add(1, Ordering::Relaxed) % self.members.len();
-        self.members[at].store(member, Ordering::Relaxed);
-    }
-
-    /// Ids begin at 1.
-    fn has(&self, member: u64) -> bool {
-        self.members.iter().any(|avoided| avoided.load(Ordering::Relaxed) == member)
-    }
 }
 
 /// Endpoints that a balancer is asked for before any that is ready will do.
@@ -124,10 +105,10 @@ impl Discovered {
 
     /// The connections of a member that is to be called.
     #[inline]
-    fn open<'a>(&self, member: &'a Rc<Member>, opened: &mut Opened) -> &'a Rc<LocalChannel> {
+    fn open<'a>(&self, member: &'a Rc<Member>, opened: &mut Opened) -> &'a Rc<Pool> {
         member.opened().unwrap_or_else(|| {
             opened.add(member.clone());
-            member.open(self)
+            self.connections(member)
         })
     }
 }

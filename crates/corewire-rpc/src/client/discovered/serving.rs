@@ -4,16 +4,16 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
-use corewire_runtime::JoinHandle;
+use corewire_runtime::{JoinHandle, WorkerHandle};
 
-use crate::client::Channel;
-use crate::client::local::LocalChannel;
+use crate::client::pool::Pool;
+use crate::client::settings::Settings;
 
 /// What an endpoint says of itself, as who watches it tells. It takes no calls until it has said so.
 #[derive(Clone)]
 pub(crate) struct Serving {
     is_serving: Rc<Cell<bool>>,
-    channel: Weak<LocalChannel>,
+    waiting: Weak<Pool>,
 }
 
 impl Serving {
@@ -21,25 +21,30 @@ impl Serving {
     pub(crate) fn set(&self, is_serving: bool) {
         if !self.is_serving.replace(is_serving)
             && is_serving
-            && let Some(channel) = self.channel.upgrade()
+            && let Some(waiting) = self.waiting.upgrade()
         {
-            channel.wake_all();
+            waiting.wake_all();
         }
     }
 }
 
-/// Starts a task that watches the health of an endpoint over a channel to it.
-pub(crate) struct WatchHealth(Box<dyn Fn(Channel, Serving) -> JoinHandle<()> + Send>);
+/// Starts a task that watches the health of an endpoint, by a connection with these settings.
+pub(crate) struct WatchHealth(Box<Watch>);
+
+type Watch = dyn Fn(Settings, &WorkerHandle, Serving) -> Option<JoinHandle<()>> + Send;
 
 impl WatchHealth {
-    pub(crate) fn new(watch: impl Fn(Channel, Serving) -> JoinHandle<()> + Send + 'static) -> Self {
+    pub(in crate::client) fn new(
+        watch: impl Fn(Settings, &WorkerHandle, Serving) -> Option<JoinHandle<()>> + Send + 'static,
+    ) -> Self {
         Self(Box::new(watch))
     }
 
-    /// Of the channel whose calls wait for it.
-    pub(super) fn start(&self, endpoint: Channel, of: &Weak<LocalChannel>) -> Watched {
-        let serving = Serving { is_serving: Rc::default(), channel: of.clone() };
-        Watched { is_serving: serving.is_serving.clone(), task: Some((self.0)(endpoint, serving)) }
+    /// For those who wait in this pool.
+    pub(super) fn start(&self, settings: Settings, waiting: &Rc<Pool>) -> Option<Watched> {
+        let serving = Serving { is_serving: Rc::default(), waiting: Rc::downgrade(waiting) };
+        let is_serving = serving.is_serving.clone();
+        Some(Watched { is_serving, task: Some((self.0)(settings, &waiting.home, serving)?) })
     }
 }
 
