@@ -8,6 +8,7 @@
 pub mod codec;
 pub mod kcp;
 pub mod matching;
+pub mod recency;
 pub mod rpc;
 
 #[cfg(doctest)]

@@ -581,6 +581,56 @@ fn the_limit_on_sessions_holds() {
     assert_eq!(server.connect(0, 1, 1), Err(SessionError::InUse { conversation: 1 }));
 }
 
+/// Opens a session from an address that has shown that it receives there.
+fn open_validated(server: &mut Sessions<Address>, now: u64, address: Address) {
+    server.receive(now, address, &first_push(1)).expect("there is room");
+    let token = challenge_in(&transmits(server, now)).expect("a challenge was sent");
+    server.receive(now, address, &echo(1, token)).expect("its session is there");
+}
+
+fn is_open(server: &mut Sessions<Address>, now: u64, address: Address) -> bool {
+    server.receive(now, address, &bare(1, Command::WindowTell, 0, 0, 0)).is_ok()
+}
+
+#[test]
+fn in_a_full_table_who_has_said_little_makes_room_and_who_talks_stays() {
+    const PLACES: u64 = 80;
+    let mut server = sessions(SessionsConfig { sessions_max: PLACES as usize, ..turbo() });
+    (0..PLACES).for_each(|address| open_validated(&mut server, 0, address));
+    for now in 1..=5 {
+        assert!((0..40).all(|talker| is_open(&mut server, now, talker)));
+        // Twice and three times is as easy as once.
+        assert!(now > 2 || (40..PLACES).all(|other| is_open(&mut server, now, other)));
+    }
+    // A peer that is real, whatever it says, and then a flood of others like it.
+    for address in 1000..2000 {
+        open_validated(&mut server, 10, address);
+        assert!(is_open(&mut server, 11, address), "a new peer gets in at once");
+        assert_eq!(server.len(), PLACES as usize);
+        let evicted = events(&mut server).into_iter().find_map(|event| match event {
+            SessionEvent::Closed { address, reason: CloseReason::Evicted, .. } => Some(address),
+            _ => None,
+        });
+        assert!(evicted.is_some_and(|address| address >= 40), "{evicted:?}");
+    }
+    assert!((0..40).all(|talker| is_open(&mut server, 12, talker)));
+}
+
+#[test]
+fn forged_addresses_take_a_part_of_a_full_table_at_the_most() {
+    const PLACES: u64 = 80;
+    let mut server = sessions(SessionsConfig { sessions_max: PLACES as usize, ..turbo() });
+    (0..PLACES).for_each(|address| open_validated(&mut server, 0, address));
+    for n in 0..50_000 {
+        let now = 1 + n / 10;
+        let _ = server.receive(now, 1_000_000 + n, &first_push(1));
+        transmits(&mut server, now);
+        events(&mut server);
+    }
+    let open = (0..PLACES).filter(|address| is_open(&mut server, 5_001, *address)).count() as u64;
+    assert_eq!(open, PLACES - PLACES / 8);
+}
+
 #[test]
 fn an_end_repeated_after_the_session_is_over_is_answered() {
     let mut server = sessions(turbo());

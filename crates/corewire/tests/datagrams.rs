@@ -224,26 +224,41 @@ fn empty_datagrams_and_halves_of_frames_do_no_harm() {
     assert_eq!((errors.load(Ordering::Relaxed), server.stats().sessions), (2, 1));
 }
 
+fn exchange(peer: &UdpSocket) {
+    let mut buffer = [0; 10];
+    peer.send(b"hi").unwrap();
+    assert_eq!(peer.recv(&mut buffer).unwrap(), 2);
+}
+
+/// Has a peer be one that talks: it is heard in several milliseconds.
+fn talk(peer: &UdpSocket) {
+    for _ in 0..5 {
+        exchange(peer);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn a_flood_of_new_peers_takes_no_place_of_those_that_talk() {
     let server = raw_echo(100);
     let talker = peer(&server);
-    let mut buffer = [0; 10];
-    for _ in 0..3 {
-        talker.send(b"hi").unwrap();
-        assert_eq!(talker.recv(&mut buffer).unwrap(), 2);
-    }
-    for _ in 0..30 {
-        let strangers: Vec<_> = (0..50).map(|_| peer(&server)).collect();
-        strangers.iter().for_each(|stranger| assert_eq!(stranger.send(b"x").unwrap(), 1));
-        // Served all the same, as long as there is room.
-        assert_eq!(strangers[0].recv(&mut buffer).unwrap(), 1);
+    talk(&talker);
+    for datagrams in 1..=3 {
+        for _ in 0..10 {
+            let strangers: Vec<_> = (0..50).map(|_| peer(&server)).collect();
+            for _ in 0..datagrams {
+                strangers.iter().for_each(|stranger| assert_eq!(stranger.send(b"x").unwrap(), 1));
+                // Served all the same: a new peer finds room each time.
+                assert_eq!(strangers[49].recv(&mut [0; 10]).unwrap(), 1);
+            }
+        }
     }
     // Those that made room are gone at the end of the tick.
     until("the limit holds", || server.stats().sessions <= 100);
-    assert!(server.stats().opened > 1000);
-    talker.send(b"still").unwrap();
-    assert_eq!(talker.recv(&mut buffer).unwrap(), 5);
+    let opened = server.stats().opened;
+    assert!(opened > 1000);
+    exchange(&talker);
+    assert_eq!(server.stats().opened, opened, "it has the session that it had");
 }
 
 /// Bytes of memory that this process has in use.
@@ -282,21 +297,47 @@ fn a_hundred_thousand_forged_peers_take_bounded_memory_and_an_honest_one_is_serv
 }
 
 #[test]
-fn when_all_sessions_talk_a_new_peer_is_refused() {
+fn when_all_sessions_talk_a_new_peer_takes_the_place_of_the_one_not_heard_for_longest() {
     let server = raw_echo(2);
-    let mut buffer = [0; 10];
     let talkers: Vec<_> = (0..2).map(|_| peer(&server)).collect();
-    for talker in talkers.iter().chain(&talkers) {
-        talker.send(b"hi").unwrap();
-        talker.recv(&mut buffer).unwrap();
-    }
+    talkers.iter().for_each(talk);
+    exchange(&talkers[0]);
     let stranger = peer(&server);
-    stranger.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    stranger.send(b"hi").unwrap();
-    assert!(stranger.recv(&mut buffer).is_err());
-    assert_eq!((server.stats().sessions, server.stats().workers.datagrams_dropped), (2, 1));
-    talkers[0].send(b"hi").unwrap();
-    assert_eq!(talkers[0].recv(&mut buffer).unwrap(), 2);
+    exchange(&stranger);
+    until("the limit holds", || server.stats().sessions == 2);
+    exchange(&talkers[0]);
+    assert_eq!(server.stats().opened, 3, "the one heard last has the session that it had");
+    exchange(&talkers[1]);
+    assert_eq!(server.stats().opened, 4);
+}
+
+#[test]
+fn the_limit_on_connections_is_not_one_of_sessions_on_datagram_sockets() {
+    for scheme in ["udp", "kcp"] {
+        let server = NetServer::bind(format!("{scheme}://127.0.0.1:0")).max_connections(5);
+        let server = server.codec(StandardCodec::default).handler(echo).workers(1).start().unwrap();
+        let clients: Vec<_> = (0..20).map(|_| client(server.uri())).collect();
+        for client in &clients {
+            assert_eq!(&block_on(client.request(b"hi")).unwrap()[..], b"hi");
+        }
+        let stats = server.stats();
+        assert_eq!((stats.sessions, stats.refused), (20, 0), "{scheme}");
+    }
+}
+
+#[test]
+fn sessions_of_datagrams_take_no_place_of_connections() {
+    let server = NetServer::on_port(0).max_connections(5).codec(StandardCodec::default);
+    let server = server.handler(echo).workers(1).start().unwrap();
+    let port = server.local_addrs()[0].port();
+    let of = |scheme: &str, count: usize| -> Vec<_> {
+        (0..count).map(|_| client(&format!("{scheme}://127.0.0.1:{port}"))).collect()
+    };
+    let all = [of("udp", 10), of("tcp", 5)].concat();
+    for client in &all {
+        assert_eq!(&block_on(client.request(b"hi")).unwrap()[..], b"hi");
+    }
+    assert_eq!(server.stats().refused, 0);
 }
 
 #[test]

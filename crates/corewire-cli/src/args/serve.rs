@@ -64,7 +64,7 @@ pub(crate) struct ServeArgs {
     pub(crate) codec: CodecKind,
     #[command(flatten)]
     pub(crate) workers: WorkerArgs,
-    /// Most connections at a time [default: what the limit on open files allows]
+    /// Most connections, or sessions on udp and kcp [default: what the limit on open files allows, and 65536 sessions]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) connections: Option<usize>,
     /// Write a line of statistics to standard error at this period, such as 1 or 500ms

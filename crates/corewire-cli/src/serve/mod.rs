@@ -94,6 +94,9 @@ fn settings<C, H>(args: &ServeArgs, server: NetServer<C, H>) -> NetServer<C, H> 
         .max_connections(args.connections.unwrap_or_else(system::connections_max))
         // As in the reports: nobody looks a session up here.
         .session_table(false);
+    if let Some(sessions) = args.connections {
+        server = server.max_datagram_sessions(sessions);
+    }
     let cpus = args.workers.cores();
     if let Some(workers) = args.workers.threads {
         server = server.workers(workers);

@@ -141,6 +141,10 @@ pub enum CloseReason {
     /// Nothing that was sent has been answered: nobody is there, or its key is another.
     #[error("nothing was answered: nobody may listen there, or with another key")]
     NoAnswer,
+    /// The table of sessions was full, and of all that peers had opened this was the one to make room: it had exchanged little,
+    /// or was not heard for longest.
+    #[error("the session made room for a new peer, since there were as many as there may be")]
+    Evicted,
     /// The peer that opened the session has not shown that it receives at its address, which may be forged.
     #[error("the peer that opened the session has not shown that it receives at its address")]
     Unvalidated,

@@ -178,12 +178,11 @@ where
         }
     }
 
-    /// What serves a new peer, unless there are too many or the server ends.
+    /// What serves a new peer, unless the server ends.
     fn datagram_session(&self, worker: usize) -> Option<Box<dyn Protocol>> {
         let local = Local::find(self.shared.key).filter(|local| !local.shutting_down.get())?;
-        // The addresses of datagrams may be forged: a limit on them would let one peer shut out another.
-        let permit = self.shared.admit(worker, None).ok()?;
-        Some(Box::new((self.make)(local, permit)))
+        // They need no descriptors, and their addresses may be forged: the limits on connections are not theirs.
+        Some(Box::new((self.make)(local, self.shared.admit_datagram(worker))))
     }
 
     /// The settings of one worker's datagram sockets.

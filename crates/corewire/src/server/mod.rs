@@ -239,10 +239,11 @@ impl<C, H> NetServer<C, H> {
         self.settings.sessions.clone()
     }
 
-    /// UDP and KCP sessions at the most; default 65,536. When there are so many, a new UDP peer takes the place of one
-    /// that has sent a single datagram, the oldest first; if there is none its datagrams are dropped and counted
-    /// (`datagrams_dropped` of the workers' statistics). So a flood of forged addresses neither takes memory without end
-    /// nor drives out peers that talk. The sockets of the workers share the number.
+    /// UDP and KCP sessions at the most; default 65,536. When there are so many, a new peer takes the place of another: of one
+    /// heard in fewer than four different milliseconds, whose address may be forged, before those that talk, and of these the
+    /// one not heard for longest. Those that talk have seven eighths of the places at the most. So a flood of forged addresses
+    /// neither takes memory without end, nor drives out peers that talk, nor keeps out new ones. The sockets of the workers
+    /// share the number.
     pub fn max_datagram_sessions(mut self, sessions: usize) -> Self {
         self.settings.datagram.sessions_max = sessions;
         self
@@ -281,7 +282,8 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
-    /// Sessions at the most; default 1,000,000.
+    /// Connections at the most that have a descriptor each (TCP, Unix domain); one above that is closed at once and counted.
+    /// Default 1,000,000. Sessions on UDP and KCP have [`max_datagram_sessions`](Self::max_datagram_sessions).
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections;
         self

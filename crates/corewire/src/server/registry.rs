@@ -28,6 +28,8 @@ pub(super) struct Shared {
     pub(super) options: ConnectionOptions,
     next_id: AtomicU64,
     live: AtomicUsize,
+    /// Those of them that have a descriptor each, which are limited.
+    connections: AtomicUsize,
     peak: AtomicUsize,
     pub(super) opened: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -75,6 +77,7 @@ impl Shared {
             options,
             next_id: AtomicU64::new(1),
             live: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             opened: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -103,16 +106,15 @@ impl Shared {
         self.limits.per_address.is_some()
     }
 
-    /// A permit for a session, if there is one left; it numbers the session. Without a peer its address is not counted.
+    /// A permit for a connection, if there is one left; it numbers its session. Without a peer its address is not counted.
     pub(super) fn admit(
         self: &Arc<Self>,
         worker: usize,
         peer: Option<SocketAddr>,
     ) -> Result<Permit, Refusal> {
         let limit = self.limits.connections;
-        let before = self.live.fetch_add(1, Ordering::AcqRel);
-        if before >= limit {
-            self.release();
+        if self.connections.fetch_add(1, Ordering::AcqRel) >= limit {
+            self.connections.fetch_sub(1, Ordering::AcqRel);
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::Connections { limit });
         }
@@ -120,15 +122,26 @@ impl Shared {
         if let Some((limit, address)) = counted
             && !self.addresses.admit(address, limit)
         {
-            self.release();
+            self.connections.fetch_sub(1, Ordering::AcqRel);
             self.refused_by_address.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::Address { limit });
         }
+        Ok(self.permit(worker, Carrier::Connection { address: counted.map(|(_, address)| address) }))
+    }
+
+    /// A permit for a session on a datagram socket. How many there are is limited by the table of the socket, where a new one
+    /// takes the place of another.
+    pub(super) fn admit_datagram(self: &Arc<Self>, worker: usize) -> Permit {
+        self.permit(worker, Carrier::Datagrams)
+    }
+
+    fn permit(self: &Arc<Self>, worker: usize, carrier: Carrier) -> Permit {
+        let before = self.live.fetch_add(1, Ordering::AcqRel);
         self.peak.fetch_max(before + 1, Ordering::Relaxed);
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.by_worker[worker].fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        Ok(Permit { shared: self.clone(), worker, address: counted.map(|(_, address)| address), id })
+        Permit { shared: self.clone(), worker, carrier, id }
     }
 
     fn release(&self) {
@@ -172,16 +185,27 @@ impl Shared {
 pub(super) struct Permit {
     shared: Arc<Shared>,
     worker: usize,
-    /// The peer, if its connections are limited.
-    address: Option<PeerAddress>,
+    carrier: Carrier,
     pub(super) id: u64,
+}
+
+/// What a session is on, as far as limits are concerned.
+#[derive(Debug)]
+enum Carrier {
+    /// A socket of its own; `address` is the peer, if its connections are limited.
+    Connection { address: Option<PeerAddress> },
+    /// A datagram socket that it shares.
+    Datagrams,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.shared.by_worker[self.worker].fetch_sub(1, Ordering::Relaxed);
-        if let Some(address) = self.address {
-            self.shared.addresses.release(address);
+        if let Carrier::Connection { address } = self.carrier {
+            self.shared.connections.fetch_sub(1, Ordering::AcqRel);
+            if let Some(address) = address {
+                self.shared.addresses.release(address);
+            }
         }
         self.shared.release();
     }

@@ -11,6 +11,8 @@ use super::{ASK_AGAIN_MS, Session, Sessions, Slot};
 
 /// How long a peer is safe from newer ones before it is validated.
 const SAFE_FOR_MS: u64 = 1000;
+/// Of a table that is full, peers that are not validated take the places of others up to one in so many.
+const UNVALIDATED_SHARE: usize = 8;
 const COOKIE_PERIOD_MS: u64 = 10_000;
 /// A peer that has heard nothing of a conversation cannot have more segments in flight: it is the least window of KCP.
 const FIRST_FLIGHT_MAX: u32 = 128;
@@ -68,7 +70,12 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
             self.answers.offer(from, &header, self.cookie(now, from, conversation));
             return Err(SessionError::TooManySessions { name: "unvalidated_max", limit });
         }
-        self.open(now, from, conversation, Origin::Accepted { is_validated: !self.config.validate })
+        let origin = Origin::Accepted { is_validated: !self.config.validate };
+        let opened = self.open(now, from, conversation, origin);
+        if opened.is_err() && self.config.validate {
+            self.answers.offer(from, &header, self.cookie(now, from, conversation));
+        }
+        opened
     }
 
     /// What shows that the peer receives at its address, for as long as this period and the next.
@@ -101,6 +108,26 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         false
     }
 
+    /// Has one of the sessions of peers make room for a new one. Peers that are not validated can take no more than a part of
+    /// the table that way.
+    fn make_room(&mut self, now: u64, origin: Origin) -> bool {
+        let may_evict = match origin {
+            Origin::Own => false,
+            Origin::Accepted { is_validated: true } => true,
+            Origin::Accepted { is_validated: false } => {
+                self.unvalidated < (self.config.sessions_max / UNVALIDATED_SHARE).max(1)
+            }
+        };
+        if origin != Origin::Own && self.evict_newcomer(now) {
+            return true;
+        }
+        let first_out = self.recency.first_out().filter(|_| may_evict);
+        let Some(index) = first_out else { return false };
+        let generation = self.slots[index as usize].generation;
+        self.discard(now, SessionId { index, generation }, CloseReason::Evicted);
+        true
+    }
+
     /// Forgets those among the newcomers that are validated or gone.
     fn prune_newcomers(&mut self) {
         if self.newcomers.len() > 2 * self.unvalidated + 64 {
@@ -119,7 +146,8 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
     ) -> Result<SessionId, SessionError> {
         let limit = self.config.sessions_max;
         // Events of sessions that are over count too, or a user who does not poll would let them pile up.
-        if self.by_peer.len() >= limit || self.events.len() >= limit.saturating_mul(3) {
+        let has_room = self.by_peer.len() < limit || self.make_room(now, origin);
+        if !has_room || self.events.len() >= limit.saturating_mul(3) {
             return Err(SessionError::TooManySessions { name: "sessions_max", limit });
         }
         let mut kcp = Kcp::from_valid(conversation, self.config.conversation.clone());
@@ -158,6 +186,9 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         self.by_peer.insert((address, conversation), id);
         if let Some(repair) = &mut self.repair {
             repair.opened(address, id);
+        }
+        if origin == (Origin::Accepted { is_validated: true }) {
+            self.recency.insert(now, id.index);
         }
         if !is_validated {
             self.unvalidated += 1;

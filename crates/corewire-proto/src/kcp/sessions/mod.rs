@@ -25,6 +25,7 @@ use super::error::{CloseReason, ConfigError, ReceiveError};
 use super::fec::{FEC_OVERHEAD, Shard};
 use super::transmit::Transmit;
 use super::validation::HELD_MAX;
+use crate::recency::Recency;
 
 #[derive(Debug)]
 struct Session<A> {
@@ -100,6 +101,8 @@ pub struct Sessions<A> {
     unvalidated: usize,
     /// Those that were not validated when they came, in that order; some are meanwhile, or gone.
     newcomers: VecDeque<SessionId>,
+    /// Those that were opened by peers which are validated.
+    recency: Recency,
     /// Sessions that may have something to send.
     queue: VecDeque<SessionId>,
     timers: Timers<SessionId>,
@@ -132,6 +135,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         }
         Ok(Self {
             ended: Ended::new(config.sessions_max, config.quiet_ms),
+            recency: Recency::new(config.sessions_max),
             config,
             slots: Vec::new(),
             free: Vec::new(),
@@ -393,7 +397,13 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         if outcome.is_ok() {
             session.owed_since = None;
         }
-        self.unvalidated -= usize::from(!was_validated && session.kcp.is_validated());
+        let is_validated = session.kcp.is_validated();
+        if is_validated && !was_validated {
+            self.unvalidated -= 1;
+            self.recency.insert(now, id.index);
+        } else if is_validated && outcome.is_ok() {
+            self.recency.heard(now, id.index);
+        }
         if is_news {
             self.events.push_back(SessionEvent::Readable(id));
         }
@@ -481,6 +491,7 @@ impl<A: Copy + Eq + Hash> Sessions<A> {
         if let Some(repair) = &mut self.repair {
             repair.closed(address);
         }
+        self.recency.remove(id.index);
         self.timers.clear(id.index);
         let slot = &mut self.slots[id.index as usize];
         slot.session = None;

@@ -17,7 +17,9 @@ pub struct SessionsConfig {
     pub conversation: Config,
     /// New peers may open sessions. Default: true.
     pub accept: bool,
-    /// Sessions at most (default 65,536). New peers are refused beyond that.
+    /// Sessions at most (default 65,536). Beyond that a new peer takes the place of another by
+    /// [`Recency`](crate::recency::Recency): of one that has exchanged little, before those that talk. Peers whose address is
+    /// not validated take no more than an eighth of the places from others that way. Sessions begun here stay, and count.
     pub sessions_max: usize,
     /// Whether those who open sessions have to show that they receive what is sent to their address. Default: true.
     /// Until then no more is sent to it than three times the bytes received. Switch it off where something else has

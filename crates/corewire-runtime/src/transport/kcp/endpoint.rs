@@ -323,7 +323,7 @@ fn reason_of(reason: KcpReason) -> CloseReason {
         KcpReason::Finished | KcpReason::Unanswered => CloseReason::PeerClosed,
         KcpReason::Aborted => CloseReason::Local,
         KcpReason::Reset => CloseReason::Io(io::ErrorKind::ConnectionReset.into()),
-        KcpReason::MessageTooLong => CloseReason::Protocol(reason.to_string()),
+        KcpReason::MessageTooLong | KcpReason::Evicted => CloseReason::Protocol(reason.to_string()),
         other => CloseReason::Io(io::Error::new(io::ErrorKind::TimedOut, other.to_string())),
     }
 }

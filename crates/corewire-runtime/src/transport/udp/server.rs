@@ -1,13 +1,15 @@
 //! A server's datagram socket: a connection for each peer.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use corewire_driver::Socket;
 use corewire_driver::udp::{Datagram, Run, UdpError, UdpOptions};
+use corewire_proto::recency::Recency;
+use slab::Slab;
 
 use super::super::{MakeProtocol, Transport, make_protocol};
 use super::{Owner, UdpPeer, hand_over};
@@ -17,8 +19,8 @@ use crate::warning::WarningLimit;
 
 /// Serves the peers of a socket: each, known by its address, is a connection from its first datagram on.
 ///
-/// There are `peers_max` at the most. At the limit a new peer takes the place of the oldest of those that have sent a
-/// single datagram, whose address may be forged; if there is none, its datagrams are dropped and counted.
+/// There are `peers_max` at the most. At the limit a new peer takes the place of the one that makes room by [`Recency`]: one
+/// that has sent little, whose address may be forged, before those that talk, and of these the one not heard for longest.
 ///
 /// # Errors
 /// The kernel refuses the socket.
@@ -32,96 +34,128 @@ pub fn serve(
     peers_max: usize,
     make: MakeProtocol,
 ) -> io::Result<UdpPort> {
-    let peers = Rc::new(Peers::default());
-    let server = Server { options, peers_max, make, peers, last: None, refused: WarningLimit::default() };
+    let peers = Rc::new(Peers::new(peers_max.max(1)));
+    let server = Server { options, make, peers, refused: WarningLimit::default() };
     UdpPort::open(socket, udp, server)
 }
 
 struct Server {
     options: Rc<ConnectionOptions>,
-    peers_max: usize,
     make: MakeProtocol,
     peers: Rc<Peers>,
-    /// Datagrams come in runs from one peer, here one that is validated.
-    last: Option<(SocketAddr, ConnId)>,
     refused: WarningLimit,
 }
 
-#[derive(Default)]
+/// The peers of a socket, each with a place in a table.
 pub(super) struct Peers {
-    by_address: RefCell<HashMap<SocketAddr, Entry>>,
-    /// Peers in the order of their first datagram, as long as they have sent no other: their address may be forged. Some
-    /// are validated meanwhile, or gone.
-    unvalidated: RefCell<VecDeque<(SocketAddr, ConnId)>>,
+    places_max: usize,
+    table: RefCell<Table>,
 }
 
-struct Entry {
-    id: ConnId,
-    /// More than one datagram came from there.
-    is_validated: bool,
+struct Table {
+    by_address: HashMap<SocketAddr, u32>,
+    places: Slab<(SocketAddr, ConnId)>,
+    recency: Recency,
+    /// Datagrams come in runs from one peer.
+    last: Option<u32>,
+}
+
+impl Table {
+    fn remove(&mut self, place: u32) -> Option<(SocketAddr, ConnId)> {
+        let (address, id) = self.places.try_remove(place as usize)?;
+        self.by_address.remove(&address);
+        self.recency.remove(place);
+        if self.last == Some(place) {
+            self.last = None;
+        }
+        Some((address, id))
+    }
 }
 
 impl Peers {
-    /// The connection of a peer is over. Its place may be a new one's by now.
+    fn new(places_max: usize) -> Self {
+        let table = Table {
+            by_address: HashMap::new(),
+            places: Slab::new(),
+            recency: Recency::new(places_max),
+            last: None,
+        };
+        Self { places_max, table: RefCell::new(table) }
+    }
+
+    /// The connection of a peer that was heard just now.
+    #[inline]
+    fn find(&self, now_ms: u64, from: SocketAddr) -> Option<ConnId> {
+        let table = &mut *self.table.borrow_mut();
+        let is_last =
+            |place: &u32| table.places.get(*place as usize).is_some_and(|(address, _)| *address == from);
+        let place = match table.last.filter(is_last) {
+            Some(place) => place,
+            None => *table.by_address.get(&from)?,
+        };
+        table.last = Some(place);
+        table.recency.heard(now_ms, place);
+        table.places.get(place as usize).map(|(_, id)| *id)
+    }
+
+    fn insert(&self, now_ms: u64, address: SocketAddr, id: ConnId) {
+        let table = &mut *self.table.borrow_mut();
+        // Fewer than 2³²: each has a connection.
+        let place = table.places.insert((address, id)) as u32;
+        table.by_address.insert(address, place);
+        table.recency.insert(now_ms, place);
+    }
+
+    /// Takes the peer out that has to make room, if all places are taken.
+    fn make_room(&self) -> Option<ConnId> {
+        let table = &mut *self.table.borrow_mut();
+        if table.places.len() < self.places_max {
+            return None;
+        }
+        let place = table.recency.first_out()?;
+        table.remove(place).map(|(_, id)| id)
+    }
+
+    /// The connection of a peer is over. Its address may have a new one by now.
     pub(super) fn forget(&self, address: SocketAddr, id: ConnId) {
-        let mut by_address = self.by_address.borrow_mut();
-        if by_address.get(&address).is_some_and(|entry| entry.id == id) {
-            by_address.remove(&address);
+        let table = &mut *self.table.borrow_mut();
+        let place = table.by_address.get(&address).copied();
+        if let Some(place) = place
+            && table.places.get(place as usize).is_some_and(|(_, listed)| *listed == id)
+        {
+            table.remove(place);
         }
     }
 
-    /// It is still there, and has sent one datagram only. Who comes again from its address is another.
-    fn is_unvalidated(&self, (address, id): &(SocketAddr, ConnId)) -> bool {
-        self.by_address.borrow().get(address).is_some_and(|entry| entry.id == *id && !entry.is_validated)
-    }
-
-    /// Forgets in the list those that are validated or gone.
-    fn prune(&self) {
-        let mut unvalidated = self.unvalidated.borrow_mut();
-        if unvalidated.len() > 2 * self.by_address.borrow().len() + 64 {
-            unvalidated.retain(|peer| self.is_unvalidated(peer));
-        }
+    /// Takes all out.
+    fn take(&self) -> Vec<ConnId> {
+        let mut table = self.table.replace(Self::new(self.places_max).table.into_inner());
+        table.places.drain().map(|(_, id)| id).collect()
     }
 }
 
 impl Server {
-    /// The connection of a peer from which this many datagrams came.
+    /// The connection of a peer from which something came.
     #[inline]
-    fn peer(&mut self, port: &UdpPort, from: SocketAddr, datagrams: usize) -> Option<ConnId> {
-        match self.last {
-            Some((address, id)) if address == from && port.core.conns.is_active(id) => Some(id),
-            _ => self.look_up(port, from, datagrams),
-        }
-    }
-
-    fn look_up(&mut self, port: &UdpPort, from: SocketAddr, datagrams: usize) -> Option<ConnId> {
-        let known = self.peers.by_address.borrow_mut().get_mut(&from).map(|entry| {
-            entry.is_validated = true;
-            entry.id
-        });
-        let id = match known {
-            Some(id) => id,
-            None => return self.admit(port, from, datagrams),
-        };
-        self.last = Some((from, id));
-        Some(id)
+    fn peer(&self, port: &UdpPort, from: SocketAddr) -> Option<ConnId> {
+        let now_ms = port.now_ms();
+        self.peers.find(now_ms, from).or_else(|| self.admit(port, now_ms, from))
     }
 
     /// Opens a connection for a new peer.
-    fn admit(&self, port: &UdpPort, from: SocketAddr, datagrams: usize) -> Option<ConnId> {
+    fn admit(&self, port: &UdpPort, now_ms: u64, from: SocketAddr) -> Option<ConnId> {
         if port.core.refuses_datagram_peer() {
             return None;
         }
-        if self.peers.by_address.borrow().len() >= self.peers_max && !self.evict(port) {
-            return self.refuse(from);
-        }
         let Some(protocol) = make_protocol(&port.core, &self.make) else { return self.refuse(from) };
+        if let Some(id) = self.peers.make_room() {
+            let reason = "a new peer takes the place of the one not heard for longest";
+            port.core.abort(id, CloseReason::Protocol(reason.to_owned()));
+        }
         let owner = Owner::Server(self.peers.clone());
         let transport = Transport::UdpPeer(Box::new(UdpPeer { socket: port.token, address: from, owner }));
         let connection = port.core.open_established(transport, self.options.clone(), protocol, |id| {
-            let entry = Entry { id, is_validated: datagrams > 1 };
-            self.peers.by_address.borrow_mut().insert(from, entry);
-            self.peers.unvalidated.borrow_mut().push_back((from, id));
+            self.peers.insert(now_ms, from, id);
         });
         Some(connection.id)
     }
@@ -129,45 +163,26 @@ impl Server {
     #[cold]
     fn refuse(&self, from: SocketAddr) -> Option<ConnId> {
         if let Some(refused) = self.refused.note(1) {
-            tracing::warn!(%from, refused, "datagrams of new peers are dropped: too many sessions");
+            tracing::warn!(%from, refused, "datagrams of new peers are dropped: the server ends, or cannot make handlers");
         }
         None
-    }
-
-    /// Makes room by ending the connection of the peer that came first of those that have sent one datagram only.
-    fn evict(&self, port: &UdpPort) -> bool {
-        loop {
-            let Some(oldest) = ({ self.peers.unvalidated.borrow_mut().pop_front() }) else { return false };
-            if !self.peers.is_unvalidated(&oldest) {
-                continue;
-            }
-            let (address, id) = oldest;
-            self.peers.by_address.borrow_mut().remove(&address);
-            let reason = "a new peer takes the place of one that has sent a single datagram";
-            port.core.abort(id, CloseReason::Protocol(reason.to_owned()));
-            return true;
-        }
     }
 }
 
 impl UdpProtocol for Server {
     fn on_datagram(&mut self, port: &UdpPort, datagram: &Datagram<'_>) {
         let Some(from) = datagram.from() else { return };
-        let Some(id) = self.peer(port, from, 1) else { return port.count_dropped(1) };
+        let Some(id) = self.peer(port, from) else { return port.count_dropped(1) };
         hand_over(port, id, &datagram.to_bytes(), datagram.payload().len(), datagram.is_truncated());
     }
 
     #[inline]
     fn on_run(&mut self, port: &UdpPort, run: &Run<'_>) {
         let Some(from) = run.from() else { return };
-        let Some(id) = self.peer(port, from, run.count()) else {
+        let Some(id) = self.peer(port, from) else {
             return port.count_dropped(run.count() as u64);
         };
         hand_over(port, id, &run.to_bytes(), run.segment_size(), run.is_truncated());
-    }
-
-    fn on_batch(&mut self, _: &UdpPort) {
-        self.peers.prune();
     }
 
     fn on_error(&mut self, _: &UdpPort, error: UdpError) {
@@ -175,7 +190,6 @@ impl UdpProtocol for Server {
     }
 
     fn on_closed(&mut self, port: &UdpPort) {
-        let all = self.peers.by_address.take();
-        all.values().for_each(|entry| port.core.abort(entry.id, CloseReason::Shutdown));
+        self.peers.take().into_iter().for_each(|id| port.core.abort(id, CloseReason::Shutdown));
     }
 }
