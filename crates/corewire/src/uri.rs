@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 pub use error::UriError;
 
-use crate::kcp::KeySource;
+use crate::kcp::{KeySource, Parameters};
 
 /// Where a server listens or a client connects: `[scheme "://"] host [":" port] [rest]`.
 ///
@@ -20,8 +20,8 @@ use crate::kcp::KeySource;
 /// - The host is a name, an IPv4 address, an IPv6 address (in brackets, or bare if no port follows), or `*` for
 ///   any address. `unix://` has `/path` or `@abstract` in its place, and neither port nor rest.
 /// - The port is 0 to 65,535. `http` and `ws` default to 80, `https` and `wss` to 443.
-/// - The rest, from the first `/`, `?` or `#`, is ignored; but `kcp` takes `?key-file=PATH` or `?key-env=NAME` to name
-///   the place of a key ([`KeySource`]), and nothing else after a `?`. (`#` and `&` cannot be part of it.)
+/// - The rest, from the first `/`, `?` or `#`, is ignored; but `kcp` takes the parameters that the module
+///   [`kcp`](crate::kcp) lists, such as `?key-file=PATH`, and nothing else after a `?`. (`#` and `&` cannot be part of them.)
 ///
 /// Names, schemes and addresses are brought to one form, so that equal addresses compare equal and
 /// [`Display`](fmt::Display) writes what [`parse`](Self::parse) reads back.
@@ -44,7 +44,7 @@ pub struct NetUri {
     scheme: Scheme,
     host: Host,
     port: Option<u16>,
-    key: Option<KeySource>,
+    kcp: Parameters,
 }
 
 /// The protocols that a [`NetUri`] can name.
@@ -119,7 +119,12 @@ impl NetUri {
 
     /// Where the key of a `kcp` URI is kept, if it has one.
     pub fn key_source(&self) -> Option<&KeySource> {
-        self.key.as_ref()
+        self.kcp.key.as_ref()
+    }
+
+    /// What it says of KCP.
+    pub(crate) const fn kcp_parameters(&self) -> &Parameters {
+        &self.kcp
     }
 
     /// Whether the host is `*`. The addresses `0.0.0.0` and `::` stand for one family each and are not.
@@ -186,10 +191,7 @@ impl fmt::Display for NetUri {
         if let Some(port) = self.port {
             write!(f, ":{port}")?;
         }
-        match &self.key {
-            Some(key) => write!(f, "?{key}"),
-            None => Ok(()),
-        }
+        write!(f, "{}", self.kcp)
     }
 }
 

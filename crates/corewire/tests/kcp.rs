@@ -250,6 +250,49 @@ fn keys_are_changed_while_clients_of_both_are_served() {
 }
 
 #[test]
+fn the_uri_can_name_the_files_of_both_keys() {
+    let path = |name: &str| std::env::temp_dir().join(format!("corewire-{name}-{}", std::process::id()));
+    let (old, new) = (path("old-key"), path("new-key"));
+    std::fs::write(&old, "0a".repeat(32)).unwrap();
+    std::fs::write(&new, "0b".repeat(32)).unwrap();
+    let keys = format!("key-file={}&second-key-file={}", new.display(), old.display());
+    let server = NetServer::bind(format!("kcp://127.0.0.1:0?{keys}"));
+    let server = server.codec(StandardCodec::default).handler(|| SendsBack).workers(1).start().unwrap();
+    for key in [[0x0a; 32], [0x0b; 32]].map(Key::new) {
+        let client = NetUri::parse(server.uri()).unwrap().client().kcp_key(key);
+        call(&client.codec(StandardCodec::default).connect_blocking().unwrap(), b"hello");
+    }
+    assert_eq!(dropped(&server), 0);
+    // Otherwise everything would go in plain text.
+    let alone = format!("kcp://127.0.0.1:0?second-key-file={}", old.display());
+    let error = NetServer::bind(alone).workers(1).start().unwrap_err();
+    assert!(error.to_string().contains("no first one"), "{error}");
+    [old, new].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+}
+
+#[test]
+fn the_uri_can_change_settings() {
+    let listener = UdpSocket::bind("127.0.0.1:0").unwrap();
+    listener.set_read_timeout(Some(PATIENCE)).unwrap();
+    let uri = format!("kcp://{}?fec=1,1&congestion=bbr&windows-max=2048", listener.local_addr().unwrap());
+    let client =
+        NetUri::parse(&uri).unwrap().client().codec(StandardCodec::default).connect_blocking().unwrap();
+    block_on(client.one_way(b"hello")).unwrap();
+    let mut datagram = [0; 2000];
+    listener.recv(&mut datagram).unwrap();
+    assert_eq!(datagram[..6], [0, 0, 0, 0, 0xf1, 0], "forward error correction marks its datagrams");
+    let error = NetServer::bind("kcp://127.0.0.1:0?fec=0,1").workers(1).start().unwrap_err();
+    assert!(error.to_string().contains("fec's data is 0"), "{error}");
+    let both = |server: NetServer| server.kcp_config(turbo().fec(2, 1));
+    let server = echo(both);
+    let uri = NetUri::parse(&format!("{}?fec=2,1&congestion=bbr", server.uri())).unwrap();
+    let client = uri.client().codec(StandardCodec::default).connect_blocking().unwrap();
+    for len in [1, 100_000] {
+        call(&client, &bytes(len));
+    }
+}
+
+#[test]
 fn a_client_learns_soon_that_its_server_was_started_anew() {
     for key in [None, Some(Key::new([3; 32]))] {
         let keyed = |server: NetServer| match &key {

@@ -68,14 +68,12 @@ impl Connector {
         Self { uri, settings }
     }
 
-    /// Reads the key that the URI names, unless there is one already. Blocks.
+    /// Takes the settings of KCP that the URI names, and reads its keys, unless there are some already. Blocks.
     ///
     /// # Errors
-    /// The key cannot be read.
+    /// A key cannot be read.
     pub fn load_key(mut self) -> Result<Self, ConnectError> {
-        if let (None, Some(source)) = (&self.settings.datagram.key, self.uri.key_source()) {
-            self.settings.datagram.key = Some(source.load()?);
-        }
+        self.uri.kcp_parameters().apply(&mut self.settings.datagram)?;
         Ok(self)
     }
 

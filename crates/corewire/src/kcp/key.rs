@@ -46,6 +46,9 @@ pub enum KeyError {
         /// Where it was looked for.
         place: String,
     },
+    /// A URI names a second key, and there is no first one: nothing would be encrypted.
+    #[error("there is a second key and no first one; add key-file or key-env")]
+    SecondAlone,
     /// The system gives no random bytes.
     #[error("the system gives no random bytes: {0}")]
     Random(String),

@@ -146,9 +146,7 @@ impl Settings {
             }
             Address::Uri(text) => NetUri::parse(text)?,
         };
-        if let (None, Some(source)) = (&self.datagram.key, uri.key_source()) {
-            self.datagram.key = Some(source.load()?);
-        }
+        uri.kcp_parameters().apply(&mut self.datagram)?;
         match (uri.scheme(), uri.host()) {
             (Scheme::Tcp, _) => Ok(Endpoints::Tcp(uri.resolve()?, uri.is_any())),
             (Scheme::Udp, _) if self.streams_only => Err(ServerError::Scheme(Scheme::Udp)),

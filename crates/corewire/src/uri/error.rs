@@ -70,17 +70,17 @@ pub enum UriError {
     },
     /// What follows the `?` of a `kcp` URI is not known, or has no value.
     #[error(
-        "invalid parameter {name:?} of a kcp URI; write key-file=PATH or key-env=NAME (a key itself has no place in a URI), or leave it out"
+        "invalid parameter {name:?} of a kcp URI; write key-file=PATH or key-env=NAME (a key itself has no place in a URI), the same with second- before it, congestion=off, kcp or bbr, windows-max=SEGMENTS, fec=DATA,PARITY, or leave it out"
     )]
     InvalidParameter {
         /// Its name.
         name: String,
     },
-    /// A `kcp` URI names two places of a key.
-    #[error("{host} has more than one key; leave one key-file or key-env")]
-    TwoKeys {
-        /// The text before the `?`.
-        host: String,
+    /// A `kcp` URI has a parameter twice, or two for one thing.
+    #[error("{name} is given twice, or beside another for the same thing; leave one of them")]
+    RepeatedParameter {
+        /// The second of them.
+        name: String,
     },
     /// A port is needed and the scheme has no default.
     #[error("no port in {uri}; add one after the host, as in tcp://127.0.0.1:7777")]

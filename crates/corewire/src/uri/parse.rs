@@ -1,7 +1,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Host, NetUri, Scheme, UriError};
-use crate::kcp::KeySource;
+use crate::kcp::{Parameters, Refused};
 
 pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
     if text.len() > NetUri::LEN_MAX {
@@ -10,7 +10,12 @@ pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
     let uri = text.trim();
     let (scheme, after_scheme) = split_scheme(uri)?;
     if scheme == Scheme::Unix {
-        return Ok(NetUri { scheme, host: unix_host(after_scheme, uri)?, port: None, key: None });
+        return Ok(NetUri {
+            scheme,
+            host: unix_host(after_scheme, uri)?,
+            port: None,
+            kcp: Parameters::default(),
+        });
     }
     let end = after_scheme.find(['/', '?', '#']).unwrap_or(after_scheme.len());
     let (host, port) = split_port(&after_scheme[..end])?;
@@ -18,30 +23,25 @@ pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
         return Err(UriError::EmptyHost { uri: uri.into() });
     }
     let port = port.map(|port| parse_port(port, uri)).transpose()?;
-    let key = if scheme == Scheme::Kcp { parse_key(&after_scheme[end..], uri)? } else { None };
-    Ok(NetUri { scheme, host: parse_host(host)?, port: port.or(scheme.default_port()), key })
+    let rest = if scheme == Scheme::Kcp { &after_scheme[end..] } else { "" };
+    let kcp = parse_parameters(rest)?;
+    Ok(NetUri { scheme, host: parse_host(host)?, port: port.or(scheme.default_port()), kcp })
 }
 
 /// A parameter that is written wrong must not lead to a conversation in plain text.
-fn parse_key(rest: &str, uri: &str) -> Result<Option<KeySource>, UriError> {
+fn parse_parameters(rest: &str) -> Result<Parameters, UriError> {
     let before_fragment = rest.split('#').next().unwrap_or(rest);
-    let Some((_, query)) = before_fragment.split_once('?') else { return Ok(None) };
-    let mut key = None;
+    let (_, query) = before_fragment.split_once('?').unwrap_or_default();
+    let mut parameters = Parameters::default();
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-        let source = match parameter.split_once('=') {
-            Some((_, "")) => None,
-            Some(("key-file", path)) => Some(KeySource::File(path.into())),
-            Some(("key-env", name)) => Some(KeySource::Env(name.into())),
-            _ => None,
-        };
         // Not the whole text: somebody may have written the key itself.
         let name = || parameter.split('=').next().unwrap_or_default().into();
-        let Some(source) = source else { return Err(UriError::InvalidParameter { name: name() }) };
-        if key.replace(source).is_some() {
-            return Err(UriError::TwoKeys { host: uri.split('?').next().unwrap_or_default().into() });
-        }
+        parameters.take(parameter).map_err(|refused| match refused {
+            Refused::Invalid => UriError::InvalidParameter { name: name() },
+            Refused::Repeated => UriError::RepeatedParameter { name: name() },
+        })?;
     }
-    Ok(key)
+    Ok(parameters)
 }
 
 fn split_scheme(uri: &str) -> Result<(Scheme, &str), UriError> {

@@ -222,5 +222,25 @@ fn a_kcp_uri_names_the_place_of_a_key_and_nothing_else() {
         assert!(!error.to_string().contains("00ff"), "the secret is not told again: {error}");
     }
     let error = NetUri::parse("kcp://h:1?key-file=a&key-env=B").unwrap_err();
-    assert!(matches!(error, UriError::TwoKeys { .. }), "{error}");
+    assert!(matches!(error, UriError::RepeatedParameter { .. }), "{error}");
+}
+
+#[test]
+fn a_kcp_uri_has_settings_beside_the_key() {
+    let all = "kcp://h:1?key-env=A&second-key-file=/b&congestion=bbr&windows-max=8192&fec=10,3";
+    let uri = NetUri::parse(all).unwrap();
+    assert_eq!(uri.to_string(), all);
+    assert_eq!(uri.key_source(), Some(&KeySource::Env("A".into())));
+    let other = "kcp://h:1?fec=1,1&congestion=off&second-key-env=B";
+    assert_eq!(
+        NetUri::parse(other).unwrap().to_string(),
+        "kcp://h:1?second-key-env=B&congestion=off&fec=1,1"
+    );
+    let bad = "congestion=cubic congestion= windows-max=-1 windows-max=70000 fec=10 fec=10,3,1 fec=a,1 second-key=0";
+    for bad in bad.split(' ') {
+        let error = NetUri::parse(&format!("kcp://h:1?{bad}")).unwrap_err();
+        assert!(matches!(error, UriError::InvalidParameter { .. }), "{bad}: {error}");
+    }
+    let error = NetUri::parse("kcp://h:1?fec=1,1&fec=10,3").unwrap_err();
+    assert!(matches!(error, UriError::RepeatedParameter { .. }), "{error}");
 }
