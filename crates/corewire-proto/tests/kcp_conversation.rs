@@ -464,6 +464,54 @@ fn lingering_has_an_end() {
 }
 
 #[test]
+fn a_close_waits_as_long_as_the_peer_takes_what_was_sent() {
+    let slow =
+        LinkConfig { bandwidth_bps: Some(1_000_000), queue_bytes: 1 << 20, ..LinkConfig::lossy(0.0, 30_000) };
+    let config = Config::turbo().mode(Mode::Stream).linger_ms(3_000);
+    let mut simulation = Simulation::new(kcp(config.clone()), kcp(config), slow, 1);
+    let bytes = vec![7; 1_000_000];
+    assert_eq!(simulation.a.write(&bytes).unwrap(), bytes.len());
+    simulation.a.close(0);
+    let mut read = 0;
+    while simulation.step(60_000_000) {
+        while let Some(data) = simulation.b.recv() {
+            read += data.len();
+        }
+        if simulation.b.is_at_end() {
+            simulation.b.close(simulation.clock.now_ms());
+        }
+    }
+    assert_eq!(
+        read,
+        bytes.len(),
+        "it takes 8 s and more, and never are there three without an acknowledgement"
+    );
+    assert_eq!(simulation.a.state(), State::Closed(CloseReason::Finished));
+}
+
+#[test]
+fn who_has_ended_its_side_waits_for_an_answer_as_long_as_it_takes() {
+    let (mut a, mut b) = (kcp(Config::turbo()), kcp(Config::turbo()));
+    a.send(b"question").unwrap();
+    a.close(0);
+    let carry = |a: &mut Kcp, b: &mut Kcp, now| {
+        for _ in 0..4 {
+            datagrams(a, now).iter().for_each(|datagram| drop(b.receive(now, datagram)));
+            datagrams(b, now).iter().for_each(|datagram| drop(a.receive(now, datagram)));
+        }
+    };
+    carry(&mut a, &mut b, 0);
+    assert!(a.is_delivered() && a.next_timeout(0).is_none(), "it sleeps");
+    assert_eq!(b.recv().as_deref(), Some(&b"question"[..]));
+    b.send(b"answer").unwrap();
+    b.close(600_000);
+    carry(&mut a, &mut b, 600_000);
+    assert_eq!(a.recv().as_deref(), Some(&b"answer"[..]));
+    carry(&mut a, &mut b, 600_001);
+    assert_eq!([a.state(), b.state()], [State::Closed(CloseReason::Finished); 2]);
+}
+
+#[test]
 fn at_10_percent_loss_and_30_ms_turbo_delivers_99_percent_within_4_round_trips() {
     for seed in 0..5 {
         let link = LinkConfig::lossy(0.1, 30_000);

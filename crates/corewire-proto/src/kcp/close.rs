@@ -37,11 +37,10 @@ enum Phase {
     Open,
     /// Waiting for the last data to be acknowledged.
     Draining {
-        until: u64,
+        since: u64,
     },
     /// Waiting for the peer's answer and for its own end.
     Finishing {
-        until: u64,
         attempts: u32,
         send_at: u64,
     },
@@ -85,14 +84,23 @@ impl Kcp {
     /// still be read.
     ///
     /// The conversation is closed when the peer has taken everything and has ended its side too; when it has
-    /// taken everything and, being an older KCP, does not answer the end; or when the time to linger
-    /// ([`Config::linger_ms`](super::Config::linger_ms)) is over. Keep calling
-    /// [`poll_transmit`](Self::poll_transmit) until then.
+    /// taken everything and, being an older KCP, does not answer the end; or when it has acknowledged nothing for the time to
+    /// linger ([`Config::linger_ms`](super::Config::linger_ms)). Keep calling [`poll_transmit`](Self::poll_transmit) until
+    /// then. A peer that has answered the end may take its time with its own; to wait no longer, [`abort`](Self::abort).
     pub fn close(&mut self, now: u64) {
         if self.ending.is_open() {
-            let until = now + u64::from(self.config.linger_ms);
-            self.ending.phase = Phase::Draining { until };
+            self.ending.phase = Phase::Draining { since: now };
         }
+    }
+
+    /// This side was closed, and the peer has everything that was sent.
+    pub const fn is_delivered(&self) -> bool {
+        matches!(self.ending.phase, Phase::Finishing { .. }) && self.ending.is_acknowledged
+    }
+
+    /// When the time to linger is over, if nothing is acknowledged before.
+    fn linger_until(&self, since: u64) -> u64 {
+        since.max(self.remote.acknowledged_at.unwrap_or(0)) + u64::from(self.config.linger_ms)
     }
 
     /// Ends the conversation at once. What was not acknowledged is lost; the peer is told so, if it understands,
@@ -118,23 +126,21 @@ impl Kcp {
 
     /// Does what the passing of time alone brings about.
     pub(super) fn pass_time(&mut self, now: u64) {
-        if let Phase::Draining { until } = self.ending.phase {
+        if let Phase::Draining { since } = self.ending.phase {
             if self.outgoing.len() == 0 {
-                self.ending.phase = Phase::Finishing { until, attempts: 0, send_at: now };
-            } else if now >= until {
+                self.ending.phase = Phase::Finishing { attempts: 0, send_at: now };
+            } else if now >= self.linger_until(since) {
                 self.close_now(CloseReason::LingerExpired);
                 self.ending.owes_reset = true;
             }
         }
-        let Phase::Finishing { until, attempts, send_at } = self.ending.phase else { return };
+        let Phase::Finishing { attempts, send_at } = self.ending.phase else { return };
         let both_ended = self.ending.is_acknowledged && self.ending.remote_end == Some(self.incoming.next());
         let gave_up = !self.ending.is_acknowledged && attempts >= self.config.fin_attempts && now >= send_at;
         if both_ended {
             self.close_now(CloseReason::Finished);
         } else if gave_up {
             self.close_now(CloseReason::Unanswered);
-        } else if now >= until {
-            self.close_now(CloseReason::LingerExpired);
         }
     }
 
@@ -146,15 +152,11 @@ impl Kcp {
         match self.ending.phase {
             Phase::Open | Phase::Closed(_) => None,
             Phase::Draining { .. } if self.outgoing.len() == 0 => Some(now),
-            Phase::Draining { until } => Some(until),
-            Phase::Finishing { until, send_at, .. } => {
-                let both_ended = self.ending.remote_end == Some(self.incoming.next());
-                Some(match self.ending.is_acknowledged {
-                    true if both_ended => now,
-                    true => until,
-                    false => until.min(send_at),
-                })
-            }
+            Phase::Draining { since } => Some(self.linger_until(since)),
+            Phase::Finishing { send_at, .. } => match self.ending.is_acknowledged {
+                true => (self.ending.remote_end == Some(self.incoming.next())).then_some(now),
+                false => Some(send_at),
+            },
         }
     }
 

@@ -220,7 +220,7 @@ impl Config {
         self
     }
 
-    /// How long [`close`](super::Kcp::close) waits for acknowledgements and for the peer's end (default 5000 ms).
+    /// How long [`close`](super::Kcp::close) waits for data to be acknowledged while nothing is (default 5000 ms).
     pub fn linger_ms(mut self, linger_ms: u32) -> Self {
         self.linger_ms = linger_ms;
         self

@@ -75,6 +75,10 @@ pub(super) struct Remote {
     pub(super) unacknowledged: u32,
     /// It answered to something that was sent from here.
     pub(super) has_answered: bool,
+    /// When it acknowledged data last.
+    pub(super) acknowledged_at: Option<u64>,
+    /// How many transmissions of any segment there had been by then.
+    pub(super) acknowledged_after: u64,
 }
 
 /// Questions and answers about windows that wait to be sent.
@@ -166,6 +170,8 @@ impl Kcp {
                 window: LEAST_RECEIVE_WINDOW.into(),
                 unacknowledged: send_from,
                 has_answered: false,
+                acknowledged_at: None,
+                acknowledged_after: 0,
             },
             window_news: WindowNews { ask: false, tell: false, probe: None },
             validation: Validation::Trusted,
@@ -200,6 +206,11 @@ impl Kcp {
     /// conversation id can say so; [`is_validated`](Self::is_validated) is what an address is trusted by.
     pub const fn has_answered(&self) -> bool {
         self.remote.has_answered
+    }
+
+    /// When the peer acknowledged data last, in milliseconds.
+    pub const fn acknowledged_at(&self) -> Option<u64> {
+        self.remote.acknowledged_at
     }
 
     /// The smoothed round trip in milliseconds; `None` before the first measurement.

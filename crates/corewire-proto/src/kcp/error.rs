@@ -117,8 +117,8 @@ pub enum CloseReason {
     /// Everything was acknowledged; the peer does not answer the end (an older KCP never does).
     #[error("everything was acknowledged, and the peer gave no answer to the end")]
     Unanswered,
-    /// The time to linger ran out before the peer had acknowledged everything or had ended too.
-    #[error("the time to linger ran out before the peer had finished")]
+    /// Nothing was acknowledged for the time to linger, and not everything before.
+    #[error("the peer acknowledged nothing for the time to linger, and had not taken everything before")]
     LingerExpired,
     /// One segment was sent again and again without an answer.
     #[error("the peer does not answer: one segment was sent {transmissions} times")]

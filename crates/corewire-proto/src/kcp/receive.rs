@@ -84,7 +84,8 @@ impl Kcp {
         let outcome = self.take_segments(now, datagram, sink, &mut acknowledged);
         if acknowledged.delivered.segments > 0 {
             self.remote.has_answered = true;
-            self.resending.answered_at = Some(now);
+            self.remote.acknowledged_at = Some(now);
+            self.remote.acknowledged_after = self.stats.segments_sent;
             self.congestion.on_acknowledged(now, &acknowledged.delivered);
             if self.outgoing.in_flight() == 0 {
                 self.resending = Default::default();

@@ -31,8 +31,6 @@ pub(super) struct Resending {
     due_at: u64,
     /// A segment has been overtaken often enough to be sent again at once.
     pub(super) is_fast_due: bool,
-    /// When something was acknowledged last.
-    pub(super) answered_at: Option<u64>,
     /// A pass over the segments in flight that was interrupted by the end of a datagram.
     pass: Option<Pass>,
 }
@@ -48,7 +46,7 @@ const NEVER: u64 = u64::MAX;
 
 impl Default for Resending {
     fn default() -> Self {
-        Self { due_at: NEVER, is_fast_due: false, answered_at: None, pass: None }
+        Self { due_at: NEVER, is_fast_due: false, pass: None }
     }
 }
 
@@ -264,12 +262,12 @@ impl Kcp {
     fn resend(&mut self, now: u64, number: u32, is_timed_out: bool, out: &mut Vec<u8>) -> bool {
         let rto_ms = self.round_trip.rto_ms();
         let nodelay = self.config.nodelay;
-        let answered_at = self.resending.answered_at;
+        let answered = self.remote.acknowledged_after;
         let slot = self.outgoing.slot(number);
         let transmissions = slot.transmissions;
         let is_path_alive = slot.overtaken > 0;
         // Others came through since it was sent: it was lost with a burst, and to wait longer does not help.
-        slot.in_vain = if answered_at.is_some_and(|at| at >= slot.sent_at) { 0 } else { slot.in_vain + 1 };
+        slot.in_vain = if answered > slot.order { 0 } else { slot.in_vain + 1 };
         if slot.in_vain >= self.config.dead_link {
             self.close_now(CloseReason::DeadLink { transmissions });
             return false;

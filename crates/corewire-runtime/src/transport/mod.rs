@@ -170,6 +170,19 @@ impl Transport {
         }
     }
 
+    /// When the peer took something last of what was handed over, in ms, where that is known.
+    pub(crate) fn taken_at(&self) -> Option<u64> {
+        match self {
+            Self::Socket(_) | Self::UdpPeer(_) => None,
+            Self::Kcp(conversation) => conversation.taken_at(),
+        }
+    }
+
+    /// The peer has said that it has everything; its own end alone is still to come.
+    pub(crate) fn is_delivered(&self) -> bool {
+        matches!(self, Self::Kcp(conversation) if conversation.is_delivered())
+    }
+
     /// The connection is over. A socket `lingers` if the peer may still be sending.
     pub(crate) fn release(&self, core: &Core, id: ConnId, lingers: bool) {
         match self {

@@ -255,10 +255,15 @@ impl Core {
         self.conns.with(id, |conn| {
             let State::Draining(draining) = &mut conn.state else { return };
             let timeout = conn.options.close_timeout;
-            let idle = Duration::from_millis(self.timers.now_ms() - conn.last_active);
+            let taken_at = conn.transport.taken_at().unwrap_or(0).max(conn.last_active);
+            let idle = Duration::from_millis(self.timers.now_ms().saturating_sub(taken_at));
             if idle < timeout {
                 draining.timer = self.timers.add(timeout - idle, TimerAction::CloseTimeout(id));
                 return;
+            }
+            if conn.transport.is_delivered() {
+                let reason = std::mem::replace(&mut draining.reason, CloseReason::Local);
+                return self.enter_closed(conn, reason, false);
             }
             let reason = CloseReason::CloseTimeout { unsent: self.queued_on(conn), timeout };
             self.enter_closed(conn, reason, false);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use corewire_driver::Token;
-use corewire_proto::kcp::SessionId;
+use corewire_proto::kcp::{Kcp, SessionId};
 
 use super::endpoint::Endpoint;
 use crate::worker::Core;
@@ -70,6 +70,14 @@ impl Conversation {
         let mut sessions = self.endpoint.sessions.borrow_mut();
         let kcp = sessions.session(self.session);
         kcp.map(|kcp| kcp.close(core.timers.now_ms())).is_none()
+    }
+
+    pub(crate) fn taken_at(&self) -> Option<u64> {
+        self.endpoint.sessions.borrow().peek(self.session)?.acknowledged_at()
+    }
+
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.endpoint.sessions.borrow().peek(self.session).is_some_and(Kcp::is_delivered)
     }
 
     pub(crate) fn release(&self, core: &Core) {
