@@ -1,5 +1,6 @@
 //! A connection that speaks frames: the protocol below every server session and every client.
 
+use std::num::NonZeroU32;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -11,18 +12,29 @@ use crate::handler::Handler;
 use crate::reader::{FrameReader, FrameSink, read_datagram};
 use crate::session::{Session, SessionInner};
 
-/// Decodes what arrives and calls the handler for each frame.
+/// Decodes what arrives and calls the handler for each frame. There is one for each connection, and most are idle most of
+/// the time: what is needed seldom lies in boxes.
 pub(crate) struct Framed<C, H> {
     handler: H,
-    /// The session's number and codec until the connection is established.
-    make: Option<(u64, C)>,
-    opened: Option<Opened<C>>,
-    session: Option<(Rc<SessionInner<C>>, Session)>,
+    session: State<C>,
     reader: FrameReader,
     /// What the connection was told of the frame that is arriving; nothing before the first bytes.
-    told: Option<Option<u32>>,
+    told: Option<Option<NonZeroU32>>,
     /// For the memory of the reader; made when it is more than a little.
-    charge: Option<Charge>,
+    charge: Option<Box<Charge>>,
+}
+
+enum State<C> {
+    /// The connection is not established.
+    Opening(Option<Box<Opening<C>>>),
+    Open(Rc<SessionInner<C>>, Session),
+}
+
+/// What a session is made of.
+struct Opening<C> {
+    id: u64,
+    codec: C,
+    opened: Option<Opened<C>>,
 }
 
 /// Gets the session with its codec before the handler does.
@@ -30,15 +42,7 @@ type Opened<C> = Box<dyn FnOnce(Rc<SessionInner<C>>)>;
 
 impl<C: Codec, H: Handler> Framed<C, H> {
     pub(crate) fn new(id: u64, codec: C, handler: H) -> Self {
-        Self {
-            handler,
-            make: Some((id, codec)),
-            opened: None,
-            session: None,
-            reader: FrameReader::default(),
-            told: None,
-            charge: None,
-        }
+        Self::opening(Opening { id, codec, opened: None }, handler)
     }
 
     pub(crate) fn with_opened(
@@ -47,7 +51,17 @@ impl<C: Codec, H: Handler> Framed<C, H> {
         handler: H,
         opened: impl FnOnce(Rc<SessionInner<C>>) + 'static,
     ) -> Self {
-        Self { opened: Some(Box::new(opened)), ..Self::new(id, codec, handler) }
+        Self::opening(Opening { id, codec, opened: Some(Box::new(opened)) }, handler)
+    }
+
+    fn opening(opening: Opening<C>, handler: H) -> Self {
+        Self {
+            handler,
+            session: State::Opening(Some(Box::new(opening))),
+            reader: FrameReader::default(),
+            told: None,
+            charge: None,
+        }
     }
 }
 
@@ -68,7 +82,7 @@ impl<C, H> Framed<C, H> {
         if let Some(charge) = &mut self.charge {
             charge.set(held);
         } else if held > Self::UNCHARGED_MAX {
-            self.charge = Some(connection.charge(MemoryKind::Reassembly, held));
+            self.charge = Some(Box::new(connection.charge(MemoryKind::Reassembly, held)));
         }
     }
 }
@@ -102,21 +116,24 @@ impl<C: Codec, H: Handler> FrameSink for Calls<'_, C, H> {
 
 impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
     fn on_open(&mut self, connection: &Connection) {
-        let Some((id, codec)) = self.make.take() else { return };
+        let State::Opening(opening) = &mut self.session else { return };
+        let Some(Opening { id, codec, opened }) = opening.take().map(|opening| *opening) else { return };
         let inner = Rc::new(SessionInner::new(id, codec, connection.clone()));
         let session = Session::new(inner.clone());
-        if let Some(opened) = self.opened.take() {
+        if let Some(opened) = opened {
             opened(inner.clone());
         }
         // Kept first: a handler that panics is told of the end too.
-        let (_, session) = self.session.insert((inner, session));
+        self.session = State::Open(inner, session);
         connection.set_progress(FrameProgress::AwaitingFirst);
-        self.handler.on_open(session);
+        if let State::Open(_, session) = &self.session {
+            self.handler.on_open(session);
+        }
     }
 
     #[inline]
     fn on_received(&mut self, connection: &Connection, data: Bytes) {
-        let Some((inner, session)) = &self.session else { return };
+        let State::Open(inner, session) = &self.session else { return };
         if inner.is_open() {
             let mut calls = Calls { handler: &mut self.handler, inner, session };
             let rest = self.reader.read(&inner.codec, data, &mut calls);
@@ -129,7 +146,7 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
 
     #[inline]
     fn on_datagrams(&mut self, _: &Connection, run: &Bytes, segment_size: usize) {
-        let Some((inner, session)) = &self.session else { return };
+        let State::Open(inner, session) = &self.session else { return };
         for datagram in run.chunks(segment_size.max(1)) {
             if !inner.is_open() {
                 return;
@@ -140,7 +157,7 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
     }
 
     fn on_read_closed(&mut self, connection: &Connection) {
-        let Some((_, session)) = &self.session else { return connection.close() };
+        let State::Open(_, session) = &self.session else { return connection.close() };
         let cut = self.reader.pending();
         if cut > 0 {
             let reason = format!("the peer closed in the middle of a frame, of which {cut} bytes had come");
@@ -150,26 +167,26 @@ impl<C: Codec, H: Handler> Protocol for Framed<C, H> {
     }
 
     fn on_drained(&mut self, _: &Connection) {
-        if let Some((_, session)) = &self.session {
+        if let State::Open(_, session) = &self.session {
             self.handler.on_drained(session);
         }
     }
 
     fn on_timer(&mut self, _: &Connection) {
-        if let Some((_, session)) = &self.session {
+        if let State::Open(_, session) = &self.session {
             self.handler.on_timer(session);
         }
     }
 
     fn on_shutdown(&mut self, connection: &Connection) {
         match &self.session {
-            Some((_, session)) => self.handler.on_shutdown(session),
-            None => connection.close_with(CloseReason::Shutdown),
+            State::Open(_, session) => self.handler.on_shutdown(session),
+            State::Opening(_) => connection.close_with(CloseReason::Shutdown),
         }
     }
 
     fn on_closed(&mut self, _: &Connection, reason: &CloseReason) {
-        if let Some((inner, session)) = &self.session {
+        if let State::Open(inner, session) = &self.session {
             inner.note_closed();
             self.handler.on_close(session, reason);
         } else {

@@ -1,6 +1,7 @@
 //! Cuts what arrives into frames, in place where it can.
 
 use std::cell::RefCell;
+use std::num::NonZeroU32;
 
 use bytes::{Buf, Bytes, BytesMut};
 use corewire_proto::codec::{Codec, DecodeError, Decoded};
@@ -11,11 +12,18 @@ use crate::frame::{Frame, Memory};
 /// only what is cut off at the end of a block is copied.
 #[derive(Debug, Default)]
 pub(crate) struct FrameReader {
-    partial: BytesMut,
-    /// Bytes below which decoding `partial` again is of no use.
+    /// Made with the first frame that is cut off: most connections never see one.
+    partial: Option<Box<Partial>>,
+}
+
+/// The beginning of a frame.
+#[derive(Debug)]
+struct Partial {
+    bytes: BytesMut,
+    /// Bytes below which decoding `bytes` again is of no use.
     needed: usize,
     /// Counts the frames that were cut off.
-    begun: u32,
+    begun: NonZeroU32,
 }
 
 /// Takes what the reader finds. Each answers whether to go on.
@@ -38,27 +46,21 @@ enum Progress {
 }
 
 impl FrameReader {
-    /// A frame that is not whole is finished with at least this much of the next block: more may be needed than
-    /// its header could say, and what is copied too much is read again in place.
-    const STEP: usize = 4 * 1024;
-    /// A buffer grown beyond this is given up once it is empty.
-    const KEPT_MAX: usize = 64 * 1024;
-
     /// Bytes of a frame that is not whole yet.
     pub(crate) fn pending(&self) -> usize {
-        self.partial.len()
+        self.partial.as_ref().map_or(0, |partial| partial.bytes.len())
     }
 
     /// Bytes of memory that the reader occupies.
     #[inline]
     pub(crate) fn held(&self) -> usize {
-        self.partial.capacity()
+        self.partial.as_ref().map_or(0, |partial| partial.bytes.capacity())
     }
 
     /// The frame that has begun and is not whole: each has another number.
     #[inline]
-    pub(crate) fn in_frame(&self) -> Option<u32> {
-        (!self.partial.is_empty()).then_some(self.begun)
+    pub(crate) fn in_frame(&self) -> Option<NonZeroU32> {
+        self.partial.as_ref().filter(|partial| !partial.bytes.is_empty()).map(|partial| partial.begun)
     }
 
     /// Hands each frame that ends in `data` to `sink` and keeps a frame that is not whole. The codec is not borrowed
@@ -74,11 +76,13 @@ impl FrameReader {
         mut data: Bytes,
         sink: &mut impl FrameSink,
     ) -> Bytes {
-        while !self.partial.is_empty() {
-            match self.finish_partial(codec, &mut data, sink) {
-                Progress::Made => {}
-                Progress::Starved => return Bytes::new(),
-                Progress::Stopped => return self.take_rest(data),
+        if let Some(partial) = &mut self.partial {
+            while !partial.bytes.is_empty() {
+                match partial.finish(codec, &mut data, sink) {
+                    Progress::Made => {}
+                    Progress::Starved => return Bytes::new(),
+                    Progress::Stopped => return partial.take_rest(data),
+                }
             }
         }
         let mut at = 0;
@@ -95,7 +99,7 @@ impl FrameReader {
                     true
                 }
                 Ok(Decoded::Incomplete { needed }) => {
-                    self.keep(&data[at..], needed);
+                    self.partial.get_or_insert_default().keep(&data[at..], needed);
                     break;
                 }
                 Err(error) => sink.error(error),
@@ -107,15 +111,29 @@ impl FrameReader {
         }
         Bytes::new()
     }
+}
 
-    /// Adds to `partial` from `data` until it holds a whole frame.
-    fn finish_partial<C: Codec>(
+impl Default for Partial {
+    fn default() -> Self {
+        Self { bytes: BytesMut::new(), needed: 0, begun: NonZeroU32::MIN }
+    }
+}
+
+impl Partial {
+    /// A frame that is not whole is finished with at least this much of the next block: more may be needed than
+    /// its header could say, and what is copied too much is read again in place.
+    const STEP: usize = 4 * 1024;
+    /// A buffer grown beyond this is given up once it is empty.
+    const KEPT_MAX: usize = 64 * 1024;
+
+    /// Adds from `data` until there is a whole frame.
+    fn finish<C: Codec>(
         &mut self,
         codec: &RefCell<C>,
         data: &mut Bytes,
         sink: &mut impl FrameSink,
     ) -> Progress {
-        let kept = self.partial.len();
+        let kept = self.bytes.len();
         let missing = self.needed.saturating_sub(kept);
         if data.len() < missing {
             self.keep(data, self.needed);
@@ -123,20 +141,20 @@ impl FrameReader {
         }
         let step = missing.max(Self::STEP).min(data.len());
         self.grow(step);
-        self.partial.extend_from_slice(&data[..step]);
-        let decoded = codec.borrow_mut().decode(&self.partial);
+        self.bytes.extend_from_slice(&data[..step]);
+        let decoded = codec.borrow_mut().decode(&self.bytes);
         let goes_on = match decoded {
             Ok(Decoded::Frame { head, payload, consumed }) if consumed >= kept => {
                 // What was copied beyond the frame's end is read again in place.
                 data.advance(consumed - kept);
-                let block = self.partial.split_to(consumed).freeze();
+                let block = self.bytes.split_to(consumed).freeze();
                 self.clear();
                 sink.frame(Frame::new(head, &block[payload], &block, Memory::Own))
             }
             Ok(Decoded::Frame { head, payload, consumed }) => {
                 // After a recoverable error the kept bytes may hold whole frames.
                 data.advance(step);
-                let block = self.partial.split_to(consumed).freeze();
+                let block = self.bytes.split_to(consumed).freeze();
                 self.needed = 0;
                 sink.frame(Frame::new(head, &block[payload], &block, Memory::Own))
             }
@@ -147,7 +165,7 @@ impl FrameReader {
             }
             Ok(Decoded::Skipped { consumed }) => {
                 data.advance(step);
-                self.partial.advance(consumed);
+                self.bytes.advance(consumed);
                 self.needed = 0;
                 true
             }
@@ -158,49 +176,49 @@ impl FrameReader {
             }
             Err(error) => {
                 // The codec goes on from the same bytes.
-                self.partial.truncate(kept);
+                self.bytes.truncate(kept);
                 sink.error(error)
             }
         };
         if goes_on { Progress::Made } else { Progress::Stopped }
     }
 
-    /// What is not decoded, in one piece: the kept bytes and `data` behind them. Bytes are left in `partial` only after
+    /// What is not decoded, in one piece: the kept bytes and `data` behind them. Bytes are left here only after
     /// an error that is stepped over, so `data` is copied only then.
     fn take_rest(&mut self, data: Bytes) -> Bytes {
-        if self.partial.is_empty() {
+        if self.bytes.is_empty() {
             return data;
         }
-        let mut rest = self.partial.split();
+        let mut rest = self.bytes.split();
         rest.extend_from_slice(&data);
         self.clear();
         rest.freeze()
     }
 
     fn keep(&mut self, data: &[u8], needed: usize) {
-        if self.partial.is_empty() {
-            self.begun = self.begun.wrapping_add(1);
+        if self.bytes.is_empty() {
+            self.begun = self.begun.checked_add(1).unwrap_or(NonZeroU32::MIN);
         }
         self.needed = needed;
         self.grow(data.len());
-        self.partial.extend_from_slice(data);
+        self.bytes.extend_from_slice(data);
     }
 
     /// Makes room for `more` bytes, and for the whole frame once a good part of it is there: a peer that only
     /// announces a large frame costs little.
     fn grow(&mut self, more: usize) {
-        let have = self.partial.len() + more;
+        let have = self.bytes.len() + more;
         let room = self.needed.min(2 * have).max(have);
-        if self.partial.capacity() < room {
-            self.partial.reserve(room - self.partial.len());
+        if self.bytes.capacity() < room {
+            self.bytes.reserve(room - self.bytes.len());
         }
     }
 
     fn clear(&mut self) {
-        self.partial.clear();
+        self.bytes.clear();
         self.needed = 0;
-        if self.partial.capacity() > Self::KEPT_MAX {
-            self.partial = BytesMut::new();
+        if self.bytes.capacity() > Self::KEPT_MAX {
+            self.bytes = BytesMut::new();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -55,16 +55,13 @@ pub(crate) fn error_reply_head(request: FrameHead) -> Result<FrameHead, FrameSen
 /// [`ready`](Self::ready).
 #[derive(Clone)]
 pub struct Session {
-    inner: Rc<dyn SessionOps>,
-    /// The way past a codec that adds nothing.
-    direct: Option<Connection>,
+    inner: Rc<Inner<dyn Framing>>,
 }
 
-/// What there is to a session but for the type of its codec.
-trait SessionOps {
-    fn base(&self) -> &Base;
-    fn send(&self, head: Head, payload: &[u8]) -> Result<(), FrameSendError>;
-    fn send_bytes(&self, head: Head, payload: Bytes) -> Result<(), FrameSendError>;
+/// What a session needs of its codec, whatever its type.
+trait Framing {
+    fn send(&self, base: &Base, head: Head, payload: &[u8]) -> Result<(), FrameSendError>;
+    fn send_bytes(&self, base: &Base, head: Head, payload: Bytes) -> Result<(), FrameSendError>;
 }
 
 /// The head of a frame, or that which the codec gives to a message that is no reply.
@@ -75,24 +72,60 @@ enum Head {
 }
 
 /// A session with its codec.
-pub(crate) struct SessionInner<C> {
-    pub(crate) codec: RefCell<C>,
+pub(crate) type SessionInner<C> = Inner<RefCell<C>>;
+
+/// The codec comes last, so that handles need not know its type.
+pub(crate) struct Inner<F: ?Sized> {
     base: Base,
+    pub(crate) codec: F,
 }
 
 struct Base {
     id: u64,
     connection: Connection,
-    peer: Option<SocketAddr>,
+    peer: Peer,
     open: Cell<bool>,
+    /// The codec adds nothing: payloads are sent past it.
+    is_transparent: bool,
     data: RefCell<Option<Box<dyn Any>>>,
 }
 
-impl<C: Codec> SessionInner<C> {
+/// The address of a peer in half the memory that it has by itself where it is short.
+enum Peer {
+    Unknown,
+    V4(SocketAddrV4),
+    V6(Box<SocketAddrV6>),
+}
+
+impl Peer {
+    fn new(address: Option<SocketAddr>) -> Self {
+        match address {
+            None => Self::Unknown,
+            Some(SocketAddr::V4(address)) => Self::V4(address),
+            Some(SocketAddr::V6(address)) => Self::V6(Box::new(address)),
+        }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Unknown => None,
+            Self::V4(address) => Some((*address).into()),
+            Self::V6(address) => Some((**address).into()),
+        }
+    }
+}
+
+impl<C: Codec> Inner<RefCell<C>> {
     pub(crate) fn new(id: u64, codec: C, connection: Connection) -> Self {
-        let peer = connection.peer_addr();
-        let base = Base { id, connection, peer, open: Cell::new(true), data: RefCell::default() };
-        Self { codec: RefCell::new(codec), base }
+        let base = Base {
+            id,
+            peer: Peer::new(connection.peer_addr()),
+            connection,
+            open: Cell::new(true),
+            is_transparent: codec.is_transparent(),
+            data: RefCell::default(),
+        };
+        Self { base, codec: RefCell::new(codec) }
     }
 
     #[inline]
@@ -109,26 +142,14 @@ impl<C: Codec> SessionInner<C> {
     }
 
     #[inline]
-    pub(crate) fn send_frame(&self, head: FrameHead, payload: &[u8]) -> Result<(), FrameSendError> {
-        self.send_with(|_| head, payload)
-    }
-
-    #[inline]
     pub(crate) fn send_with(
         &self,
         head: impl FnOnce(&C) -> FrameHead,
         payload: &[u8],
     ) -> Result<(), FrameSendError> {
-        let codec = &mut *self.codec.borrow_mut();
-        let head = head(codec);
-        let mut prefix = Prefix::new();
-        codec.encode(head, payload, &mut prefix)?;
-        self.base.connection.send_parts([prefix.as_slice(), payload, codec.suffix()])?;
-        Ok(())
+        send_with(&self.codec, &self.base.connection, head, payload)
     }
-}
 
-impl<C: Codec> SessionInner<C> {
     /// Sends a frame, or remembers whom to wake when the queue has fallen.
     #[inline]
     pub(crate) fn poll_send_with(
@@ -158,50 +179,83 @@ impl<C: Codec> SessionInner<C> {
         head: impl FnOnce(&C) -> FrameHead,
         payload: Bytes,
     ) -> Result<(), FrameSendError> {
-        let codec = &mut *self.codec.borrow_mut();
-        let head = head(codec);
-        let mut prefix = Prefix::new();
-        codec.encode(head, &payload, &mut prefix)?;
-        self.base.connection.send_framed(prefix.as_slice(), payload, codec.suffix())?;
-        Ok(())
+        send_bytes_with(&self.codec, &self.base.connection, head, payload)
     }
 }
 
-impl<C: Codec> SessionOps for SessionInner<C> {
-    fn base(&self) -> &Base {
-        &self.base
-    }
+#[inline]
+fn send_with<C: Codec>(
+    codec: &RefCell<C>,
+    connection: &Connection,
+    head: impl FnOnce(&C) -> FrameHead,
+    payload: &[u8],
+) -> Result<(), FrameSendError> {
+    let codec = &mut *codec.borrow_mut();
+    let head = head(codec);
+    let mut prefix = Prefix::new();
+    codec.encode(head, payload, &mut prefix)?;
+    connection.send_parts([prefix.as_slice(), payload, codec.suffix()])?;
+    Ok(())
+}
 
+fn send_bytes_with<C: Codec>(
+    codec: &RefCell<C>,
+    connection: &Connection,
+    head: impl FnOnce(&C) -> FrameHead,
+    payload: Bytes,
+) -> Result<(), FrameSendError> {
+    let codec = &mut *codec.borrow_mut();
+    let head = head(codec);
+    let mut prefix = Prefix::new();
+    codec.encode(head, &payload, &mut prefix)?;
+    connection.send_framed(prefix.as_slice(), payload, codec.suffix())?;
+    Ok(())
+}
+
+impl<C: Codec> Framing for RefCell<C> {
     #[inline]
-    fn send(&self, head: Head, payload: &[u8]) -> Result<(), FrameSendError> {
+    fn send(&self, base: &Base, head: Head, payload: &[u8]) -> Result<(), FrameSendError> {
         match head {
-            Head::Given(head) => self.send_frame(head, payload),
-            Head::OneWay => self.send_with(C::one_way_head, payload),
+            Head::Given(head) => send_with(self, &base.connection, |_| head, payload),
+            Head::OneWay => send_with(self, &base.connection, C::one_way_head, payload),
         }
     }
 
-    fn send_bytes(&self, head: Head, payload: Bytes) -> Result<(), FrameSendError> {
+    fn send_bytes(&self, base: &Base, head: Head, payload: Bytes) -> Result<(), FrameSendError> {
         match head {
-            Head::Given(head) => self.send_bytes_with(|_| head, payload),
-            Head::OneWay => self.send_bytes_with(C::one_way_head, payload),
+            Head::Given(head) => send_bytes_with(self, &base.connection, |_| head, payload),
+            Head::OneWay => send_bytes_with(self, &base.connection, C::one_way_head, payload),
         }
     }
 }
 
 impl Session {
     pub(crate) fn new<C: Codec>(inner: Rc<SessionInner<C>>) -> Self {
-        let direct = inner.codec.borrow().is_transparent().then(|| inner.base.connection.clone());
-        Self { inner, direct }
+        Self { inner }
+    }
+
+    #[inline]
+    fn base(&self) -> &Base {
+        &self.inner.base
+    }
+
+    #[inline]
+    fn send_head(&self, head: Head, payload: &[u8]) -> Result<(), FrameSendError> {
+        self.inner.codec.send(self.base(), head, payload)
+    }
+
+    fn send_head_bytes(&self, head: Head, payload: Bytes) -> Result<(), FrameSendError> {
+        self.inner.codec.send_bytes(self.base(), head, payload)
     }
 
     /// The session's number: from 1 on per server, never used again; for a client, the number of its connection.
     pub fn id(&self) -> u64 {
-        self.inner.base().id
+        self.base().id
     }
 
     /// The peer's address; `None` on Unix-domain sockets.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.inner.base().peer
+        self.base().peer.address()
     }
 
     /// This end's address; `None` on Unix-domain sockets and after the end.
@@ -215,10 +269,10 @@ impl Session {
     /// The session is over, its queue is full, or the codec cannot carry the payload. Nothing was sent.
     #[inline]
     pub fn send(&self, payload: &[u8]) -> Result<(), FrameSendError> {
-        if let Some(connection) = &self.direct {
-            return Ok(connection.send(payload)?);
+        if self.base().is_transparent {
+            return Ok(self.connection().send(payload)?);
         }
-        self.inner.send(Head::OneWay, payload)
+        self.send_head(Head::OneWay, payload)
     }
 
     /// Sends the reply to a request.
@@ -227,10 +281,10 @@ impl Session {
     /// As [`send`](Self::send); and [`FrameSendError::NoReplyExpected`] to a message that expects none, or to a reply.
     #[inline]
     pub fn reply(&self, request: &Frame<'_>, payload: &[u8]) -> Result<(), FrameSendError> {
-        if let Some(connection) = &self.direct {
-            return Ok(connection.send(payload)?);
+        if self.base().is_transparent {
+            return Ok(self.connection().send(payload)?);
         }
-        self.inner.send(Head::Given(reply_head(request.head())?), payload)
+        self.send_head(Head::Given(reply_head(request.head())?), payload)
     }
 
     /// Tells the peer that its request failed; `payload` is the reason.
@@ -238,7 +292,7 @@ impl Session {
     /// # Errors
     /// As [`reply`](Self::reply).
     pub fn reply_error(&self, request: &Frame<'_>, payload: &[u8]) -> Result<(), FrameSendError> {
-        self.inner.send(Head::Given(error_reply_head(request.head())?), payload)
+        self.send_head(Head::Given(error_reply_head(request.head())?), payload)
     }
 
     /// Sends a frame with this head; for replies that are sent later, from a task
@@ -247,7 +301,7 @@ impl Session {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_frame(&self, head: FrameHead, payload: &[u8]) -> Result<(), FrameSendError> {
-        self.inner.send(Head::Given(head), payload)
+        self.send_head(Head::Given(head), payload)
     }
 
     /// Sends a message whose payload is shared instead of copied (when it is more than a few KiB): for one payload
@@ -256,7 +310,7 @@ impl Session {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_bytes(&self, payload: Bytes) -> Result<(), FrameSendError> {
-        self.inner.send_bytes(Head::OneWay, payload)
+        self.send_head_bytes(Head::OneWay, payload)
     }
 
     /// Sends the reply to a request, sharing the payload; see [`send_bytes`](Self::send_bytes).
@@ -264,7 +318,7 @@ impl Session {
     /// # Errors
     /// As [`reply`](Self::reply).
     pub fn reply_bytes(&self, request: &Frame<'_>, payload: Bytes) -> Result<(), FrameSendError> {
-        self.inner.send_bytes(Head::Given(reply_head(request.head())?), payload)
+        self.send_head_bytes(Head::Given(reply_head(request.head())?), payload)
     }
 
     /// Sends bytes past the codec.
@@ -311,13 +365,13 @@ impl Session {
 
     /// Closes once what was sent before has left, with this reason for [`Handler::on_close`](crate::Handler::on_close).
     pub fn close_with(&self, reason: CloseReason) {
-        self.inner.base().open.set(false);
+        self.base().open.set(false);
         self.connection().close_with(reason);
     }
 
     /// Neither over nor told to be.
     pub fn is_open(&self) -> bool {
-        self.inner.base().open.get()
+        self.base().open.get()
     }
 
     /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back in the end.
@@ -337,7 +391,7 @@ impl Session {
 
     /// Attaches data of the user's own, in place of what was attached before; broadcasts can pick by it.
     pub fn set_data<T: 'static>(&self, data: T) {
-        *self.inner.base().data.borrow_mut() = Some(Box::new(data));
+        *self.base().data.borrow_mut() = Some(Box::new(data));
     }
 
     /// Looks at the attached data. `None` if there is none of this type.
@@ -345,12 +399,12 @@ impl Session {
     /// # Panics
     /// When called from inside itself.
     pub fn with_data<T: 'static, R>(&self, look: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.inner.base().data.borrow_mut().as_mut()?.downcast_mut().map(look)
+        self.base().data.borrow_mut().as_mut()?.downcast_mut().map(look)
     }
 
     /// The connection below.
     pub fn connection(&self) -> &Connection {
-        &self.inner.base().connection
+        &self.inner.base.connection
     }
 }
 

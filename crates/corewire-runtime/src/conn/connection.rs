@@ -96,7 +96,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is closed; nothing was taken.
-    #[inline]
+    #[inline(always)]
     pub fn poll_send(
         &self,
         parts: [&[u8]; 3],

@@ -4,11 +4,14 @@ use std::cell::{Cell, RefCell};
 
 use corewire_driver::Token;
 
+use super::looks::Looks;
 use super::table::{Conn, ConnId, ConnTable};
 
 #[derive(Default)]
 pub(crate) struct Connections {
     pub(crate) table: RefCell<ConnTable>,
+    /// When their deadlines are looked at.
+    pub(crate) looks: RefCell<Looks>,
     /// Those that are over and were not told yet.
     pub(crate) closed: RefCell<Vec<ConnId>>,
     /// The one whose end is told now, and the bytes that it did not send.

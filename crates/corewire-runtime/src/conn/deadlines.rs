@@ -1,4 +1,4 @@
-//! How long a peer may take. One timer of the connection looks at all of it; what moves bytes only counts them.
+//! How long a peer may take. One look of the connection is at all of it; what moves bytes only counts them.
 
 use std::time::Duration;
 

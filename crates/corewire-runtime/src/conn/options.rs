@@ -19,7 +19,8 @@ pub struct ConnectionOptions {
     /// Receive nothing while the peer leaves more than `high_water` bytes of ours unread. Right where what is sent
     /// answers what is received (servers); default true.
     pub pause_receive_on_backlog: bool,
-    /// Close after this time without a byte in either direction; default none.
+    /// Close after this time without a byte in either direction, or up to a sixteenth of it (a second at most) later, as
+    /// with the other deadlines; default none.
     pub idle_timeout: Option<Duration>,
     /// Close if no whole frame has arrived after this time, where the peer is the one to begin and was sent nothing yet;
     /// default none, servers 1 minute.

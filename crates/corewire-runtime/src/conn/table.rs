@@ -6,6 +6,7 @@ use corewire_driver::Token;
 
 use super::deadlines::Deadlines;
 use super::input::Input;
+use super::looks::LookPlace;
 use super::options::ConnectionOptions;
 use super::send_queue::{SEGMENT_BYTES, SendQueue};
 use super::state::{Backlog, Flush, PauseSet, ReadState, State, WriteState};
@@ -20,6 +21,13 @@ use crate::transport::Transport;
 pub(crate) struct ConnId {
     index: u32,
     generation: u32,
+}
+
+#[cfg(test)]
+impl ConnId {
+    pub(crate) const fn of_test(index: u32) -> Self {
+        Self { index, generation: 0 }
+    }
 }
 
 pub(crate) struct Conn {
@@ -41,14 +49,15 @@ pub(crate) struct Conn {
     pub(crate) append_max: u32,
     pub(crate) flush: Flush,
     pub(crate) backlog: Backlog,
-    /// Bytes handed over in the tick of this number.
-    pub(crate) sent_in_tick: u32,
+    /// Bytes that a task may still send in the tick of this number.
+    pub(crate) tick_quota: u32,
     /// Its low bits: one of long ago that has the same makes a sender wait for one tick.
     pub(crate) sent_tick: u32,
     /// When a byte last moved, in the worker's milliseconds.
     pub(crate) last_active: u64,
     pub(crate) deadlines: Deadlines,
-    pub(crate) deadline_timer: Option<TimerKey>,
+    /// When the deadlines are looked at next.
+    pub(crate) look: Option<LookPlace>,
     pub(crate) protocol_timer: Option<TimerKey>,
     /// What is held for the peer beside the queue; made with the first charge.
     pub(crate) account: Option<Rc<Account>>,
@@ -84,11 +93,11 @@ impl Conn {
             out: SendQueue::default(),
             flush: Flush::Idle,
             backlog: Backlog::Below,
-            sent_in_tick: 0,
+            tick_quota: u32::MAX,
             sent_tick: 0,
             last_active: now,
             deadlines: Deadlines::new(now),
-            deadline_timer: None,
+            look: None,
             protocol_timer: None,
             account: None,
             waiters: Waiters::default(),
@@ -124,8 +133,8 @@ pub(crate) struct ConnTable {
     free: Vec<u32>,
     /// Of the next connection.
     generation: u32,
-    /// By the index of a socket's token, the connection that it was the own socket of last.
-    by_socket: Vec<Option<ConnId>>,
+    /// By the index of a socket's token, the slot of the connection that it was the own socket of last.
+    by_socket: Vec<u32>,
     len: usize,
 }
 
@@ -138,8 +147,8 @@ impl ConnTable {
     /// The connection that this socket is the own of.
     #[inline]
     pub(crate) fn of_socket(&mut self, socket: Token) -> Option<&mut Conn> {
-        let id = (*self.by_socket.get(socket.index())?)?;
-        self.get_mut(id).filter(|conn| conn.transport.owns(socket))
+        let slot = *self.by_socket.get(socket.index())?;
+        self.slots.get_mut(slot as usize)?.as_deref_mut().filter(|conn| conn.transport.owns(socket))
     }
 
     /// Adds the connection that is made with the id that it gets.
@@ -155,9 +164,9 @@ impl ConnTable {
         if let Transport::Socket(socket) = conn.transport {
             let at = socket.index();
             if at >= self.by_socket.len() {
-                self.by_socket.resize(at + 1, None);
+                self.by_socket.resize(at + 1, u32::MAX);
             }
-            self.by_socket[at] = Some(id);
+            self.by_socket[at] = index;
         }
         self.slots[index as usize] = Some(conn);
         self.len += 1;

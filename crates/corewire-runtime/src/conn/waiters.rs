@@ -8,10 +8,15 @@ use slab::Slab;
 use super::table::ConnId;
 use crate::worker::{Core, WorkerId};
 
-/// The wakers of those who wait, each under a key that its [`Waiter`] holds. Costs nothing while nobody waits.
+/// The wakers of those who wait, each under a key that its [`Waiter`] holds. Costs nothing until somebody waits.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    wakers: Option<Box<Slab<Waker>>>,
+    waiting: Option<Box<Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    wakers: Slab<Waker>,
     /// Changes when all are woken: keys of before name nobody any more.
     round: u32,
 }
@@ -26,39 +31,40 @@ pub(crate) struct WaiterKey {
 impl Waiters {
     /// Adds a waker, or puts it in the place of the one that the key names.
     pub(crate) fn add(&mut self, key: Option<WaiterKey>, waker: &Waker) -> WaiterKey {
-        let wakers = self.wakers.get_or_insert_default();
-        if let Some(key) = key.filter(|key| key.round == self.round)
+        let Waiting { wakers, round } = &mut **self.waiting.get_or_insert_default();
+        if let Some(key) = key.filter(|key| key.round == *round)
             && let Some(known) = wakers.get_mut(key.key as usize)
         {
             known.clone_from(waker);
             return key;
         }
         // There are never as many wakers as there are bytes in 4 GiB.
-        WaiterKey { key: wakers.insert(waker.clone()) as u32, round: self.round }
+        WaiterKey { key: wakers.insert(waker.clone()) as u32, round: *round }
     }
 
     /// Takes out the waker of one who waits no more.
     pub(crate) fn remove(&mut self, key: WaiterKey) -> Option<Waker> {
-        if key.round != self.round {
+        let Waiting { wakers, round } = self.waiting.as_deref_mut()?;
+        if key.round != *round {
             return None;
         }
-        self.wakers.as_mut()?.try_remove(key.key as usize)
+        wakers.try_remove(key.key as usize)
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.wakers.as_ref().is_none_or(|wakers| wakers.is_empty())
+        self.waiting.as_ref().is_none_or(|waiting| waiting.wakers.is_empty())
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.wakers.as_ref().map_or(0, |wakers| wakers.len())
+        self.waiting.as_ref().map_or(0, |waiting| waiting.wakers.len())
     }
 
     /// Takes all, to be woken when nothing is borrowed.
     pub(crate) fn take_into(&mut self, woken: &mut Vec<Waker>) {
-        self.round = self.round.wrapping_add(1);
-        if let Some(mut wakers) = self.wakers.take() {
+        if let Some(Waiting { wakers, round }) = self.waiting.as_deref_mut() {
+            *round = round.wrapping_add(1);
             woken.extend(wakers.drain());
         }
     }

@@ -8,8 +8,8 @@ use corewire_driver::{Driver, Socket, Token};
 
 use super::{Core, TimerAction};
 use crate::conn::{
-    Backlog, CloseReason, Conn, ConnId, Connection, ConnectionOptions, Draining, Observed, ReadState, State,
-    WaiterKey, WaitsFor, WriteState,
+    Backlog, CloseReason, Conn, ConnId, Connection, ConnectionOptions, Draining, ReadState, State, WaiterKey,
+    WaitsFor, WriteState,
 };
 use crate::panic::{guarded, panic_advice};
 use crate::protocol::Protocol;
@@ -58,9 +58,7 @@ impl Core {
     ) -> ConnId {
         self.conns.table.borrow_mut().insert(|id| {
             let mut conn = Conn::new(id, transport, protocol, options, connecting, self.timers.now_ms());
-            if let Some(first) = conn.deadlines.first(&conn.options) {
-                conn.deadline_timer = Some(self.timers.add(first, TimerAction::Deadlines(id)));
-            }
+            conn.look = conn.deadlines.first(&conn.options).map(|first| self.look_after(id, first));
             conn
         })
     }
@@ -195,35 +193,12 @@ impl Core {
         });
     }
 
-    pub(crate) fn check_deadlines(&self, id: ConnId) {
-        self.conns.with(id, |conn| {
-            conn.deadline_timer = None;
-            if conn.state.is_closed() {
-                return;
-            }
-            let observed = Observed {
-                now: self.timers.now_ms(),
-                last_active: conn.last_active,
-                queued: self.queued_on(conn),
-                is_paused: !conn.pauses.is_empty(),
-                is_draining: !conn.state.is_active(),
-                is_datagram: conn.transport.is_datagram(),
-            };
-            match conn.deadlines.check(&conn.options, observed) {
-                Ok(next) => {
-                    let timer = |next| self.timers.add(next, TimerAction::Deadlines(id));
-                    conn.deadline_timer = next.map(timer);
-                }
-                Err(reason) => self.close_now(conn, reason),
-            }
-        });
-    }
-
     pub(crate) fn shutdown_write(&self, id: ConnId) {
         self.conns.with(id, |conn| match &mut conn.state {
             State::Connecting { finish_write } => *finish_write = true,
             State::Open { write: write @ WriteState::Open, .. } => {
                 *write = WriteState::Finishing;
+                conn.out.close_room();
                 if conn.out.is_empty() {
                     self.finish_write(conn, &self.driver.borrow());
                 }
@@ -244,6 +219,7 @@ impl Core {
                 let timer = self.timers.add(conn.options.close_timeout, TimerAction::CloseTimeout(id));
                 conn.last_active = self.timers.now_ms();
                 conn.state = State::Draining(Box::new(Draining { reason, timer, read_ended }));
+                conn.out.close_room();
                 self.follow_socket(conn);
             }
             State::Draining(_) | State::Closed { .. } => {}
@@ -300,6 +276,7 @@ impl Core {
             self.timers.cancel(draining.timer);
         }
         conn.state = State::Closed { reason: Box::new(reason), lingers };
+        conn.out.close_room();
         self.turns.quota.stop_for(conn.id);
         self.conns.closed.borrow_mut().push(conn.id);
     }
@@ -309,9 +286,10 @@ impl Core {
         while let Some(id) = { self.conns.closed.borrow_mut().pop() } {
             let Some(mut conn) = self.conns.table.borrow_mut().remove(id) else { continue };
             let unsent = self.queued_on(&conn);
+            self.forget_look(&conn);
             let State::Closed { reason, lingers } = conn.state else { continue };
             conn.transport.release(self, id, lingers);
-            for key in [conn.deadline_timer, conn.protocol_timer].into_iter().flatten() {
+            if let Some(key) = conn.protocol_timer {
                 self.timers.cancel(key);
             }
             Counters::add(&self.counters.closed, 1);

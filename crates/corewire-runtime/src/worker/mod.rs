@@ -2,6 +2,7 @@
 
 mod accepting;
 mod datagrams;
+mod deadlines;
 mod directory;
 mod lifecycle;
 mod lingering;

@@ -24,7 +24,7 @@ impl Core {
     pub(crate) fn send(&self, id: ConnId, parts: [&[u8]; 3]) -> Result<(), SendError> {
         let mut conns = self.conns.table.borrow_mut();
         let conn = conns.get_mut(id).ok_or(SendError::Closed)?;
-        if append_to_dirty(conn, parts) {
+        if conn.out.append(parts) {
             return Ok(());
         }
         if !conn.state.takes_sends() || conn.out.len() >= conn.options.queue_limit {
@@ -44,11 +44,15 @@ impl Core {
         }
         conn.out.push_parts(parts, &mut self.senders.pool.borrow_mut());
         self.queued(conn);
+        if conn.flush == Flush::Listed {
+            // It leaves with what is sent in this tick, and takes small messages without a further look.
+            conn.out.open_room(conn.append_max as usize);
+        }
         Ok(())
     }
 
     /// Sends the parts if the queue is below its high-water mark, else remembers whom to wake.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_send(
         &self,
         id: ConnId,
@@ -57,14 +61,26 @@ impl Core {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let mut conns = self.conns.table.borrow_mut();
-        let Some(conn) = conns.get_mut(id).filter(|conn| conn.state.takes_sends()) else {
+        let Some(conn) = conns.get_mut(id) else { return Poll::Ready(Err(SendError::Closed)) };
+        if !self.is_quota_used(conn) && conn.out.append(parts) {
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_send_on(conn, parts, waiter, context)
+    }
+
+    #[inline(never)]
+    fn poll_send_on(
+        &self,
+        conn: &mut Conn,
+        parts: [&[u8]; 3],
+        waiter: &mut Waiter,
+        context: &Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        if !conn.state.takes_sends() {
             return Poll::Ready(Err(SendError::Closed));
-        };
+        }
         if self.is_quota_used(conn) {
             return self.wait_for_next_tick(context);
-        }
-        if append_to_dirty(conn, parts) {
-            return Poll::Ready(Ok(()));
         }
         if !self.has_room(conn) {
             return self.wait(conn, waiter, context);
@@ -74,8 +90,7 @@ impl Core {
 
     #[inline]
     fn is_quota_used(&self, conn: &Conn) -> bool {
-        conn.sent_in_tick >= conn.transport.sent_in_tick_max()
-            && conn.sent_tick == self.counters.ticks.get() as u32
+        conn.tick_quota == 0 && conn.sent_tick == self.counters.ticks.get() as u32
     }
 
     /// The queue is below its high-water mark. An empty one has room whatever the mark is: nothing would wake the sender.
@@ -102,9 +117,9 @@ impl Core {
         }
         let tick = self.counters.ticks.get() as u32;
         if conn.sent_tick != tick {
-            (conn.sent_tick, conn.sent_in_tick) = (tick, 0);
+            (conn.sent_tick, conn.tick_quota) = (tick, conn.transport.sent_in_tick_max());
         }
-        conn.sent_in_tick = conn.sent_in_tick.saturating_add(u32::try_from(sent).unwrap_or(u32::MAX));
+        conn.tick_quota = conn.tick_quota.saturating_sub(u32::try_from(sent).unwrap_or(u32::MAX));
         conn.deadlines.sent += sent;
         conn.last_active = self.timers.now_ms();
     }
@@ -378,16 +393,6 @@ impl Core {
         self.follow_socket(conn);
         Poll::Pending
     }
-}
-
-/// The common case of a send: the connection is to be flushed anyway, and the message fits its buffer.
-#[inline(always)]
-fn append_to_dirty(conn: &mut Conn, parts: [&[u8]; 3]) -> bool {
-    if conn.flush != Flush::Listed || !conn.state.takes_sends() {
-        return false;
-    }
-    let total = parts[0].len() + parts[1].len() + parts[2].len();
-    conn.out.try_append(parts, total, conn.append_max as usize)
 }
 
 #[cold]

@@ -195,7 +195,7 @@ impl Core {
         while let Some(action) = { self.timers.expire() } {
             match action {
                 TimerAction::Wake(waker) => self.guard(|| waker.wake()),
-                TimerAction::Deadlines(id) => self.check_deadlines(id),
+                TimerAction::Deadlines(round) => self.check_deadlines(round),
                 TimerAction::CloseTimeout(id) => self.close_timed_out(id),
                 TimerAction::Protocol(id) => self.call_timer(id),
                 TimerAction::Linger(socket) => self.end_linger(socket),

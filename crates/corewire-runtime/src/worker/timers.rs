@@ -12,8 +12,8 @@ use crate::timer_wheel::{TimerKey, TimerWheel};
 /// What a timer does when its time has come.
 pub(crate) enum TimerAction {
     Wake(Waker),
-    /// Look whether the peer has had its time.
-    Deadlines(ConnId),
+    /// Look whether peers have had their time, those of this round.
+    Deadlines(u32),
     /// The peer does not take the last bytes of a closing connection.
     CloseTimeout(ConnId),
     /// [`Protocol::on_timer`](crate::Protocol::on_timer).
@@ -66,6 +66,10 @@ impl Timers {
 
     pub(crate) fn add_at(&self, at: Instant, action: TimerAction) -> TimerKey {
         self.wheel.borrow_mut().insert(self.instant_to_ms(at), action)
+    }
+
+    pub(crate) fn add_at_ms(&self, at_ms: u64, action: TimerAction) -> TimerKey {
+        self.wheel.borrow_mut().insert(at_ms, action)
     }
 
     pub(crate) fn cancel(&self, key: TimerKey) -> Option<TimerAction> {

@@ -74,7 +74,8 @@ async fn establish<C: Codec>(
     let client = Client::new(settings, codec, handler, inbox.clone(), closed.clone());
     client.connection.begin();
     attempt(&client).await?;
-    let key = local::add(client);
+    let lane = client.lane.clone();
+    let key = local::add(client, lane);
     let remote_bytes = AtomicUsize::new(0);
     let worker_id = worker.id();
     let shared = Shared { worker_id, worker, key, uri, inbox, closed, remote_bytes, remote_high_water };

@@ -90,24 +90,84 @@ pub(super) trait LocalClient {
     fn outbox(&self) -> &Outbox;
 }
 
+/// The shortest way to the connection of a client: messages that need no codec take it.
+pub(super) struct Lane {
+    connection: RefCell<Option<Connection>>,
+    is_transparent: bool,
+}
+
+impl Lane {
+    /// `is_transparent`: the client's codec adds nothing to payloads.
+    pub(super) fn new(is_transparent: bool) -> Rc<Self> {
+        Rc::new(Self { connection: RefCell::default(), is_transparent })
+    }
+
+    /// The client's connection is established, or lost.
+    pub(super) fn set(&self, connection: Option<Connection>) {
+        self.connection.replace(connection);
+    }
+
+    /// Sends on the connection. `None`: there is none, it is lost, or the message needs the codec.
+    #[inline(always)]
+    fn poll_send(
+        &self,
+        payload: &[u8],
+        kind: SendKind,
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+    ) -> Option<SendStatus> {
+        if kind != SendKind::Raw && !self.is_transparent {
+            return None;
+        }
+        match self.connection.borrow().as_ref()?.poll_send([&[], payload, &[]], waiter, context) {
+            Poll::Ready(Ok(())) => Some(SendStatus::Sent),
+            Poll::Ready(Err(_)) => None,
+            Poll::Pending => Some(SendStatus::Wait),
+        }
+    }
+}
+
+struct Entry {
+    client: Rc<dyn LocalClient>,
+    lane: Rc<Lane>,
+}
+
 thread_local! {
-    static CLIENTS: RefCell<Slab<Rc<dyn LocalClient>>> = const { RefCell::new(Slab::new()) };
+    static CLIENTS: RefCell<Slab<Entry>> = const { RefCell::new(Slab::new()) };
 }
 
 /// Calls with a client of this worker. No user code may run inside.
 #[inline]
 pub(super) fn with_local<R>(key: usize, call: impl FnOnce(Option<&dyn LocalClient>) -> R) -> R {
-    CLIENTS.with_borrow(|clients| call(clients.get(key).map(|client| &**client)))
+    CLIENTS.with_borrow(|clients| call(clients.get(key).map(|entry| &*entry.client)))
 }
 
-pub(super) fn add(client: Rc<dyn LocalClient>) -> usize {
-    CLIENTS.with_borrow_mut(|clients| clients.insert(client))
+/// Sends a message of a client of this worker.
+#[inline]
+pub(super) fn poll_send(
+    key: usize,
+    payload: &[u8],
+    kind: SendKind,
+    waiter: &mut Waiter,
+    context: &mut Context<'_>,
+) -> SendStatus {
+    CLIENTS.with_borrow(|clients| {
+        let Some(Entry { client, lane }) = clients.get(key) else {
+            return SendStatus::Failed(Box::new(ClientSendError::Closed));
+        };
+        lane.poll_send(payload, kind, waiter, context)
+            .unwrap_or_else(|| client.poll_send(payload, kind, waiter, context))
+    })
+}
+
+pub(super) fn add(client: Rc<dyn LocalClient>, lane: Rc<Lane>) -> usize {
+    CLIENTS.with_borrow_mut(|clients| clients.insert(Entry { client, lane }))
 }
 
 /// Closes a client and forgets it.
 pub(super) fn remove(key: usize) {
-    let client = CLIENTS.with_borrow_mut(|clients| clients.try_remove(key));
-    if let Some(client) = client {
+    let entry = CLIENTS.with_borrow_mut(|clients| clients.try_remove(key));
+    if let Some(Entry { client, .. }) = entry {
         client.shut();
     }
 }

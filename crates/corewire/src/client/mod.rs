@@ -197,11 +197,7 @@ impl Future for Sending<'_> {
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.client.is_here() && self.remote.is_none() {
             let Self { client, payload, kind, waiter, .. } = &mut *self;
-            let status = with_local(client.shared.key, |client| match client {
-                Some(client) => client.poll_send(payload, *kind, waiter, context),
-                None => SendStatus::Failed(Box::new(ClientSendError::Closed)),
-            });
-            return status.into_poll();
+            return local::poll_send(client.shared.key, payload, *kind, waiter, context).into_poll();
         }
         self.poll_remote(context)
     }

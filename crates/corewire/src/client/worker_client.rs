@@ -15,7 +15,7 @@ use super::connection::ClientConnection;
 use super::ending::{End, unsent_of};
 use super::error::{CallError, ClientSendError};
 use super::inbox::Inbox;
-use super::local::{SendKind, SendStatus};
+use super::local::{Lane, SendKind, SendStatus};
 use super::outbox::Outbox;
 use super::settings::Settings;
 use crate::handler::Handler;
@@ -28,6 +28,7 @@ pub(super) struct Client<C> {
     pub(super) handler: Box<dyn Fn() -> Box<dyn Handler>>,
     pub(super) calls: RefCell<Calls>,
     pub(super) connection: ClientConnection<Rc<SessionInner<C>>>,
+    pub(super) lane: Rc<Lane>,
     /// Who waits for a connection.
     waiting: RefCell<Vec<Waker>>,
     pub(super) inbox: Option<Arc<Inbox>>,
@@ -62,12 +63,16 @@ impl<C: Codec> Client<C> {
         inbox: Option<Arc<Inbox>>,
         closed: Arc<AtomicBool>,
     ) -> Rc<Self> {
-        let matching = codec().matching();
+        let (matching, is_transparent) = {
+            let codec = codec();
+            (codec.matching(), codec.is_transparent())
+        };
         Rc::new_cyclic(|weak| Self {
             connection: ClientConnection::new(
                 &settings.connector.settings.reconnect.clone().unwrap_or_default(),
                 corewire_driver::entropy::u64(),
             ),
+            lane: Lane::new(is_transparent),
             calls: RefCell::new(Calls::new(matching, settings.max_in_flight)),
             settings,
             codec,
@@ -87,13 +92,16 @@ impl<C: Codec> Client<C> {
     }
 
     pub(super) fn established(&self, session: Rc<SessionInner<C>>) {
+        let connection = session.connection().clone();
         if self.connection.established(session) {
+            self.lane.set(Some(connection));
             self.wake_waiting();
         }
     }
 
     /// The connection is lost: calls fail, and the client comes back if it may.
     pub(super) fn lost(&self, reason: &CloseReason, has_received: bool, queued: usize) {
+        self.lane.set(None);
         self.lost.set(self.lost.get() + unsent_of(reason, queued));
         self.calls.borrow_mut().fail_all(&CallError::ConnectionLost(reason.to_string()));
         if self.is_closed() {
@@ -126,6 +134,7 @@ impl<C: Codec> Client<C> {
     pub(super) fn shut(&self) {
         self.closed.store(true, Ordering::Release);
         let session = self.connection.close();
+        self.lane.set(None);
         let unsent = self.outbox.finish(|payload, kind| match &session {
             Some(session) => send_on(session, payload, kind)
                 .map_err(|error| unfit(error).map_or(ClientSendError::Closed, ClientSendError::from)),

@@ -126,7 +126,8 @@ impl Shared {
             self.refused_by_address.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::Address { limit });
         }
-        Ok(self.permit(worker, Carrier::Connection { address: counted.map(|(_, address)| address) }))
+        let address = counted.map(|(_, address)| Box::new(address));
+        Ok(self.permit(worker, Carrier::Connection { address }))
     }
 
     /// A permit for a session on a datagram socket. How many there are is limited by the table of the socket, where a new one
@@ -141,7 +142,7 @@ impl Shared {
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.by_worker[worker].fetch_add(1, Ordering::Relaxed);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        Permit { shared: self.clone(), worker, carrier, id }
+        Permit { shared: self.clone(), id, carrier, worker: worker as u32 }
     }
 
     fn release(&self) {
@@ -184,27 +185,27 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Permit {
     shared: Arc<Shared>,
-    worker: usize,
-    carrier: Carrier,
     pub(super) id: u64,
+    carrier: Carrier,
+    worker: u32,
 }
 
 /// What a session is on, as far as limits are concerned.
 #[derive(Debug)]
 enum Carrier {
     /// A socket of its own; `address` is the peer, if its connections are limited.
-    Connection { address: Option<PeerAddress> },
+    Connection { address: Option<Box<PeerAddress>> },
     /// A datagram socket that it shares.
     Datagrams,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.shared.by_worker[self.worker].fetch_sub(1, Ordering::Relaxed);
-        if let Carrier::Connection { address } = self.carrier {
+        self.shared.by_worker[self.worker as usize].fetch_sub(1, Ordering::Relaxed);
+        if let Carrier::Connection { address } = &mut self.carrier {
             self.shared.connections.fetch_sub(1, Ordering::AcqRel);
-            if let Some(address) = address {
-                self.shared.addresses.release(address);
+            if let Some(address) = address.take() {
+                self.shared.addresses.release(*address);
             }
         }
         self.shared.release();
@@ -315,7 +316,7 @@ impl Local {
 pub(super) struct Listed<H> {
     handler: H,
     local: Rc<Local>,
-    slot: Option<usize>,
+    slot: Option<u32>,
     /// Given back here and not in `on_close`, which a session that never opened does not see.
     _permit: Permit,
 }
@@ -328,7 +329,8 @@ impl<H> Listed<H> {
 
 impl<H: Handler> Handler for Listed<H> {
     fn on_open(&mut self, session: &Session) {
-        self.slot = Some(self.local.list(session));
+        // There are never as many sessions as there are bytes in 4 GiB.
+        self.slot = Some(self.local.list(session) as u32);
         self.handler.on_open(session);
     }
 
@@ -362,7 +364,7 @@ impl<H: Handler> Handler for Listed<H> {
         tracing::debug!(session = session.id(), %reason, "session over");
         self.local.shared.note_end(reason);
         if let Some(slot) = self.slot.take() {
-            self.local.unlist(slot, session);
+            self.local.unlist(slot as usize, session);
         }
         self.handler.on_close(session, reason);
     }

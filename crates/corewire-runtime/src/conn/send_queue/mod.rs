@@ -19,10 +19,11 @@ pub(crate) struct SendQueue {
     /// Made with the first of them: most connections never queue that much.
     segments: Option<Box<Segments>>,
     tail: Vec<u8>,
-    /// Bytes at the front of the tail that were sent while no segment stood before it.
-    tail_sent: usize,
     len: usize,
-    held: usize,
+    /// Bytes that may be appended without a look at anything else; see [`open_room`](Self::open_room).
+    room: u32,
+    /// Bytes at the front of the tail that were sent while no segment stood before it.
+    tail_sent: u32,
     /// The size class that the queue came to the last time: the next tail begins with it.
     class: u8,
     /// The tail was a whole segment since the queue was empty.
@@ -33,7 +34,11 @@ pub(crate) struct SendQueue {
 }
 
 #[derive(Debug, Default)]
-struct Segments(VecDeque<Segment>);
+struct Segments {
+    queue: VecDeque<Segment>,
+    /// Bytes of memory that they occupy; the tail says itself what it does.
+    held: usize,
+}
 
 #[derive(Debug)]
 enum Segment {
@@ -61,12 +66,49 @@ impl SendQueue {
 
     /// Bytes of memory that the queue occupies: its buffers whole, however little is in them, and all of what was
     /// handed over.
-    pub(crate) const fn held(&self) -> usize {
-        self.held
+    pub(crate) fn held(&self) -> usize {
+        self.tail.capacity() + self.segments.as_ref().map_or(0, |segments| segments.held)
+    }
+
+    /// Lets small sends be [appended](Self::append) until the queue holds `most` bytes. Any other change of the queue
+    /// takes that back, and so must whoever stops taking sends: [`close_room`](Self::close_room).
+    #[inline]
+    pub(crate) fn open_room(&mut self, most: usize) {
+        let spare = self.tail.capacity() - self.tail.len();
+        self.room = spare.min(most.saturating_sub(self.len)) as u32;
+    }
+
+    /// Nothing may be appended without a look at the connection.
+    #[inline]
+    pub(crate) const fn close_room(&mut self) {
+        self.room = 0;
+    }
+
+    /// Appends all parts, if there is room that was opened for that.
+    #[inline(always)]
+    pub(crate) fn append(&mut self, parts: [&[u8]; 3]) -> bool {
+        let total = parts[0].len() + parts[1].len() + parts[2].len();
+        if total > self.room as usize {
+            return false;
+        }
+        self.room -= total as u32;
+        self.extend_tail(parts, total);
+        true
+    }
+
+    #[inline(always)]
+    fn extend_tail(&mut self, parts: [&[u8]; 3], total: usize) {
+        for part in parts {
+            if !part.is_empty() {
+                self.tail.extend_from_slice(part);
+            }
+        }
+        self.len += total;
     }
 
     #[inline]
     pub(crate) fn push_slice(&mut self, bytes: &[u8], pool: &mut BufferPool) {
+        self.room = 0;
         if self.tail.capacity() - self.tail.len() < bytes.len() {
             return self.push_slice_in_parts(bytes, pool);
         }
@@ -80,28 +122,14 @@ impl SendQueue {
     #[inline]
     pub(crate) fn push_parts(&mut self, parts: [&[u8]; 3], pool: &mut BufferPool) {
         let total = parts[0].len() + parts[1].len() + parts[2].len();
-        if self.try_append(parts, total, usize::MAX) {
-            return;
+        self.room = 0;
+        if total <= self.tail.capacity() - self.tail.len() {
+            return self.extend_tail(parts, total);
         }
         self.enlarge_tail(total, pool);
         for part in parts {
             self.push_slice(part, pool);
         }
-    }
-
-    /// Appends all parts, if the queue stays within `most` bytes and no memory is needed for it.
-    #[inline(always)]
-    pub(crate) fn try_append(&mut self, parts: [&[u8]; 3], total: usize, most: usize) -> bool {
-        if self.len + total > most || self.tail.capacity() - self.tail.len() < total {
-            return false;
-        }
-        for part in parts {
-            if !part.is_empty() {
-                self.tail.extend_from_slice(part);
-            }
-        }
-        self.len += total;
-        true
     }
 
     #[cold]
@@ -119,29 +147,34 @@ impl SendQueue {
             // Only a whole segment was not large enough.
             self.filled = true;
             self.close_tail();
-            self.tail = self.take(BufferPool::WHOLE, pool);
+            self.tail = pool.take(BufferPool::WHOLE);
         }
     }
 
     /// Makes room for `more` bytes in the tail, as far as it stays within a segment.
     fn enlarge_tail(&mut self, more: usize, pool: &mut BufferPool) {
         // What is moved is less than what it makes room for.
-        if self.tail_sent > 0 && self.tail_sent >= self.tail.capacity() / 2 {
-            self.tail.drain(..std::mem::take(&mut self.tail_sent));
+        if self.tail_sent > 0 && self.tail_sent as usize >= self.tail.capacity() / 2 {
+            self.tail.drain(..std::mem::take(&mut self.tail_sent) as usize);
             self.note_moved();
         }
         if self.tail.capacity() - self.tail.len() >= more {
             return;
         }
-        let class = self.class.max(BufferPool::class_of(self.tail.len() - self.tail_sent + more));
+        let class = self.class.max(BufferPool::class_of(self.unsent_tail().len() + more));
         if BufferPool::size_of(class) <= self.tail.capacity() {
             return;
         }
-        let mut larger = self.take(class, pool);
-        larger.extend_from_slice(&self.tail[std::mem::take(&mut self.tail_sent)..]);
-        let smaller = std::mem::replace(&mut self.tail, larger);
+        let mut larger = pool.take(class);
+        larger.extend_from_slice(self.unsent_tail());
+        self.tail_sent = 0;
+        pool.put(std::mem::replace(&mut self.tail, larger));
         self.note_moved();
-        self.put(smaller, pool);
+    }
+
+    #[inline]
+    fn unsent_tail(&self) -> &[u8] {
+        &self.tail[self.tail_sent as usize..]
     }
 
     #[inline]
@@ -157,19 +190,25 @@ impl SendQueue {
         if bytes.len() < SHARED_MIN {
             return self.push_slice(&bytes, pool);
         }
+        self.room = 0;
         self.close_tail();
         let len = bytes.len();
         self.len += len;
-        self.held += len;
         pool.note_shared(len);
-        self.segments.get_or_insert_default().0.push_back(Segment::Shared { unsent: bytes, len });
+        self.push_segment(len, Segment::Shared { unsent: bytes, len });
     }
 
     fn close_tail(&mut self) {
-        if self.tail.len() > self.tail_sent {
+        if !self.unsent_tail().is_empty() {
             let (buffer, sent) = (std::mem::take(&mut self.tail), std::mem::take(&mut self.tail_sent));
-            self.segments.get_or_insert_default().0.push_back(Segment::Copied { buffer, sent });
+            self.push_segment(buffer.capacity(), Segment::Copied { buffer, sent: sent as usize });
         }
+    }
+
+    fn push_segment(&mut self, held: usize, segment: Segment) {
+        let segments = self.segments.get_or_insert_default();
+        segments.held += held;
+        segments.queue.push_back(segment);
     }
 
     /// Puts the front of the queue, up to `most` bytes, into `slices`; says how many were filled and how many bytes
@@ -177,8 +216,8 @@ impl SendQueue {
     #[inline]
     pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX], most: usize) -> (usize, usize) {
         let (mut count, mut total) = (0, 0);
-        let tail = &self.tail[self.tail_sent..];
-        let whole = self.segments.iter().flat_map(|segments| segments.0.iter()).map(Segment::unsent);
+        let tail = self.unsent_tail();
+        let whole = self.segments.iter().flat_map(|segments| segments.queue.iter()).map(Segment::unsent);
         let parts = whole.chain((!tail.is_empty()).then_some(tail));
         for part in parts.take(SLICES_MAX) {
             let part = &part[..part.len().min(most - total)];
@@ -195,9 +234,10 @@ impl SendQueue {
     /// The front `sent` bytes are gone; buffers that are done with go back to the pool.
     #[inline]
     pub(crate) fn advance(&mut self, mut sent: usize, pool: &mut BufferPool) {
+        self.room = 0;
         self.len -= sent;
         while sent > 0 {
-            let Some(front) = self.segments.as_mut().and_then(|segments| segments.0.front_mut()) else {
+            let Some(front) = self.segments.as_mut().and_then(|segments| segments.queue.front_mut()) else {
                 break;
             };
             let step = sent.min(front.unsent().len());
@@ -206,56 +246,40 @@ impl SendQueue {
                 front.advance(step);
                 return;
             }
-            let front = self.pop_front();
-            self.release(front, pool);
+            self.pop_front(pool);
         }
-        self.tail_sent += sent;
+        self.tail_sent += sent as u32;
         if self.is_empty() {
             let filled = std::mem::take(&mut self.filled);
             self.class = if filled { BufferPool::WHOLE } else { BufferPool::class_of(self.tail.len()) };
             self.tail_sent = 0;
-            let tail = std::mem::take(&mut self.tail);
-            self.put(tail, pool);
-            self.segments.take_if(|segments| segments.0.capacity() > SLICES_MAX);
+            pool.put(std::mem::take(&mut self.tail));
+            self.segments.take_if(|segments| segments.queue.capacity() > SLICES_MAX);
         }
     }
 
     /// Drops what is queued: its connection has ended. What is not given back here is counted as held for ever.
     pub(crate) fn clear(&mut self, pool: &mut BufferPool) {
-        while let Some(segment) = self.pop_front() {
-            self.release(Some(segment), pool);
-        }
-        let tail = std::mem::take(&mut self.tail);
-        self.put(tail, pool);
-        (self.len, self.tail_sent) = (0, 0);
+        while self.pop_front(pool) {}
+        pool.put(std::mem::take(&mut self.tail));
+        (self.len, self.room, self.tail_sent) = (0, 0, 0);
     }
 
-    fn pop_front(&mut self) -> Option<Segment> {
-        self.segments.as_mut()?.0.pop_front()
-    }
-
-    fn release(&mut self, segment: Option<Segment>, pool: &mut BufferPool) {
-        match segment {
-            Some(Segment::Copied { buffer, .. }) => self.put(buffer, pool),
-            Some(Segment::Shared { len, .. }) => {
-                self.held -= len;
+    /// Gives the front segment back; false: there is none.
+    fn pop_front(&mut self, pool: &mut BufferPool) -> bool {
+        let Some(segments) = &mut self.segments else { return false };
+        let Some(front) = segments.queue.pop_front() else { return false };
+        match front {
+            Segment::Copied { buffer, .. } => {
+                segments.held -= buffer.capacity();
+                pool.put(buffer);
+            }
+            Segment::Shared { len, .. } => {
+                segments.held -= len;
                 pool.note_unshared(len);
             }
-            None => {}
         }
-    }
-
-    #[inline]
-    fn take(&mut self, class: u8, pool: &mut BufferPool) -> Vec<u8> {
-        let buffer = pool.take(class);
-        self.held += buffer.capacity();
-        buffer
-    }
-
-    #[inline]
-    fn put(&mut self, buffer: Vec<u8>, pool: &mut BufferPool) {
-        self.held -= buffer.capacity();
-        pool.put(buffer);
+        true
     }
 }
 
