@@ -15,8 +15,9 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// BufferPool remembered for use again; beyond this the oldest is freed with its last piece.
-    const RETIRED_MAX: usize = 16;
+    /// Bytes that are remembered for use again, and the fewest blocks; beyond both the oldest is freed with its last piece.
+    const RETIRED_BYTES: usize = 1024 * 1024;
+    const RETIRED_MIN: usize = 16;
 
     /// BufferPool of `size` bytes, allocated as they are needed.
     pub fn new(size: usize) -> Self {
@@ -42,7 +43,7 @@ impl BufferPool {
             None => BytesMut::with_capacity(size),
         };
         let left = std::mem::replace(&mut self.current, next);
-        if self.retired.len() == Self::RETIRED_MAX {
+        if self.retired.len() >= Self::RETIRED_MIN.max(Self::RETIRED_BYTES / size) {
             self.retired.remove(0);
         }
         self.retired.push(left);
