@@ -1,6 +1,6 @@
 //! The call whose handler runs.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -13,6 +13,12 @@ use crate::metadata::Metadata;
 pub(crate) struct Current {
     /// The link and the call, if anything is kept of it.
     pub(crate) slot: Option<(usize, CallKey)>,
+    pub(crate) inherited: Inherited,
+}
+
+/// What calls made inside a handler have of its call.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Inherited {
     /// When the call must be done; calls made inside must be done by then too.
     pub(crate) deadline: Option<Instant>,
     /// What came with the call, its trace among it, which calls made inside carry on.
@@ -27,38 +33,63 @@ pub(crate) struct Elsewhere {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Current> = const { RefCell::new(Current { slot: None, deadline: None, head: None }) };
+    /// Apart from what is inherited, which few calls have anything of: each message of a stream asks for this.
+    static SLOT: Cell<Option<(usize, CallKey)>> = const { Cell::new(None) };
+    /// Something is inherited.
+    static INHERITS: Cell<bool> = const { Cell::new(false) };
+    static INHERITED: RefCell<Inherited> = const { RefCell::new(Inherited::NOTHING) };
+}
+
+impl Inherited {
+    const NOTHING: Self = Self { deadline: None, head: None };
+
+    #[inline]
+    const fn is_nothing(&self) -> bool {
+        self.deadline.is_none() && self.head.is_none()
+    }
+
+    /// Makes this what is inherited; what was before.
+    #[cold]
+    fn set(self) -> Self {
+        INHERITS.set(!self.is_nothing());
+        INHERITED.replace(self)
+    }
 }
 
 impl Current {
     /// Whether its handler serves the call of this slot.
     #[inline]
     pub(crate) fn is_of(slot: (usize, CallKey)) -> bool {
-        CURRENT.with_borrow(|current| current.slot == Some(slot))
+        SLOT.get() == Some(slot)
     }
 
     #[inline]
     pub(crate) fn deadline() -> Option<Instant> {
-        CURRENT.with_borrow(|current| current.deadline)
+        if INHERITS.get() { INHERITED.with_borrow(|inherited| inherited.deadline) } else { None }
     }
 
     /// The trace of the call, and its `tracestate`.
     #[inline]
     pub(crate) fn trace() -> Option<(TraceContext, String)> {
-        CURRENT.with_borrow(|current| current.head.as_deref().and_then(trace_of))
+        if !INHERITS.get() {
+            return None;
+        }
+        INHERITED.with_borrow(|inherited| inherited.head.as_deref().and_then(trace_of))
     }
 
     pub(crate) fn elsewhere() -> Elsewhere {
-        CURRENT.with_borrow(|current| Elsewhere {
-            deadline: current.deadline,
-            head: current.head.as_deref().filter(|head| trace_of(head).is_some()).cloned(),
+        INHERITED.with_borrow(|inherited| Elsewhere {
+            deadline: inherited.deadline,
+            head: inherited.head.as_deref().filter(|head| trace_of(head).is_some()).cloned(),
         })
     }
 
     /// Makes this the current call until the guard is dropped.
     #[inline]
     pub(crate) fn enter(&self) -> Entered {
-        Entered(CURRENT.replace(self.clone()))
+        let changes = !self.inherited.is_nothing() || INHERITS.get();
+        let inherited = changes.then(|| self.inherited.clone().set());
+        Entered { slot: SLOT.replace(self.slot), inherited }
     }
 }
 
@@ -69,16 +100,23 @@ fn trace_of(head: &Metadata) -> Option<(TraceContext, String)> {
 
 impl From<Elsewhere> for Current {
     fn from(Elsewhere { deadline, head }: Elsewhere) -> Self {
-        Self { slot: None, deadline, head: head.map(Rc::new) }
+        Self { slot: None, inherited: Inherited { deadline, head: head.map(Rc::new) } }
     }
 }
 
 /// Goes back to the call of before.
-pub(crate) struct Entered(Current);
+pub(crate) struct Entered {
+    slot: Option<(usize, CallKey)>,
+    /// If something else was inherited.
+    inherited: Option<Inherited>,
+}
 
 impl Drop for Entered {
     #[inline]
     fn drop(&mut self) {
-        CURRENT.set(std::mem::take(&mut self.0));
+        SLOT.set(self.slot);
+        if let Some(inherited) = self.inherited.take() {
+            inherited.set();
+        }
     }
 }

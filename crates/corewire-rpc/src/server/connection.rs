@@ -102,6 +102,7 @@ impl ServerConnection {
         self.begin(method, key, request, is_stream, origin, (context, deadline_ms, watch, held));
     }
 
+    #[inline]
     fn begin(
         self: &Rc<Self>,
         method: Rc<dyn Method>,

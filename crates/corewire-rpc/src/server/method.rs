@@ -1,9 +1,7 @@
 //! Handlers of any type behind one face, each run without memory of its own while it is ready at once.
 
-use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
@@ -13,11 +11,12 @@ use corewire_proto::rpc::CallKey;
 use corewire_runtime::with_task_quota;
 
 use super::context::{Context, MethodName};
+use super::pools::{Answer, Pools, poll};
 use super::serve::{self, Call};
-use crate::current::Current;
+use super::task::{Idle, go_on};
+use crate::current::{Current, Inherited};
 use crate::handle::Handle;
 use crate::sink::Sink;
-use crate::status::Status;
 use crate::stream::Streaming;
 
 /// A call that has arrived.
@@ -71,7 +70,7 @@ pub(crate) trait Method {
 pub(super) fn maker<F, Fut>(start: F) -> Arc<dyn Maker>
 where
     F: Fn(Incoming) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Outcome, Status>> + 'static,
+    Fut: Answer,
 {
     Arc::new(Start(Arc::new(start)))
 }
@@ -81,66 +80,24 @@ struct Start<F>(Arc<F>);
 impl<F, Fut> Maker for Start<F>
 where
     F: Fn(Incoming) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Outcome, Status>> + 'static,
+    Fut: Answer,
 {
     fn make(&self, name: Rc<MethodName>) -> Rc<dyn Method> {
-        Rc::new(Instance {
-            name,
-            start: self.0.clone(),
-            spare: FuturePool::default(),
-            is_slow: Cell::new(false),
-        })
-    }
-}
-
-/// Memory that futures are run in, one after another; `None` between them.
-pub(super) type PooledFuture<Fut> = Pin<Box<Option<Fut>>>;
-
-/// Memory without a future: one that has ended leaves its own to the next.
-pub(super) struct FuturePool<Fut>(Rc<RefCell<Vec<PooledFuture<Fut>>>>);
-
-impl<Fut> FuturePool<Fut> {
-    /// Futures' memory kept by one method of one worker, in pieces.
-    const MAX: usize = 64;
-
-    #[inline]
-    fn take(&self) -> PooledFuture<Fut> {
-        self.0.borrow_mut().pop().unwrap_or_else(|| Box::pin(None))
-    }
-
-    /// Takes back memory whose future has ended.
-    #[inline]
-    pub(super) fn give(&self, future: PooledFuture<Fut>) {
-        let mut pool = self.0.borrow_mut();
-        if pool.len() < Self::MAX {
-            pool.push(future);
-        }
-    }
-}
-
-impl<Fut> Default for FuturePool<Fut> {
-    fn default() -> Self {
-        Self(Rc::default())
-    }
-}
-
-impl<Fut> Clone for FuturePool<Fut> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Rc::new(Instance { name, start: self.0.clone(), pools: Pools::new(), is_slow: Cell::new(false) })
     }
 }
 
 struct Instance<F, Fut> {
     name: Rc<MethodName>,
     start: Arc<F>,
-    spare: FuturePool<Fut>,
+    pools: Pools<Fut>,
     is_slow: Cell<bool>,
 }
 
 impl<F, Fut> Method for Instance<F, Fut>
 where
     F: Fn(Incoming) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Outcome, Status>> + 'static,
+    Fut: Answer,
 {
     fn name(&self) -> &Rc<MethodName> {
         &self.name
@@ -152,17 +109,19 @@ where
 
     #[inline]
     fn start(&self, call: Call, payload: Bytes, context: Context) {
-        let mut future = self.spare.take();
+        let mut future = self.pools.take();
+        // One that will wait most likely is polled by the task that it will be.
+        let idle = if self.is_slow.get() { self.pools.take_idle() } else { None };
+        let waker = idle.as_ref().map_or(Waker::noop(), Idle::waker);
         let current = Current {
             slot: call.slot.map(|slot| (call.link().id, slot)),
-            deadline: context.deadline,
-            head: context.head.clone(),
+            inherited: Inherited { deadline: context.deadline, head: context.head.clone() },
         };
         let entered = current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let started = (self.start)(Incoming { payload, context, slot: call.slot });
             future.set(Some(started));
-            let polled = with_task_quota(|| poll(&mut future, &mut task::Context::from_waker(Waker::noop())));
+            let polled = with_task_quota(|| poll(&mut future, &mut task::Context::from_waker(waker)));
             if polled.is_ready() {
                 future.set(None);
             }
@@ -170,28 +129,17 @@ where
         }));
         drop(entered);
         self.is_slow.set(matches!(polled, Ok(Poll::Pending)));
-        match polled {
-            Ok(Poll::Ready(outcome)) => {
-                self.spare.give(future);
-                serve::answer(call, outcome);
-            }
+        let outcome = match polled {
             Ok(Poll::Pending) => {
-                let pool = self.spare.clone();
-                serve::spawn(call, future, pool, current, self.name.clone());
+                return go_on(call, future, current, self.name.clone(), (idle, &self.pools));
             }
-            Err(panic) => serve::answer(call, Err(serve::panicked(&*panic, &self.name))),
-        }
-    }
-}
-
-/// Polls the future.
-#[inline]
-pub(super) fn poll<Fut: Future<Output = Result<Outcome, Status>>>(
-    future: &mut PooledFuture<Fut>,
-    context: &mut task::Context<'_>,
-) -> Poll<Result<Outcome, Status>> {
-    match future.as_mut().as_pin_mut() {
-        Some(future) => future.poll(context),
-        None => Poll::Ready(Err(Status::internal("the handler has ended"))),
+            Ok(Poll::Ready(outcome)) => {
+                self.pools.give(future);
+                outcome
+            }
+            Err(panic) => Err(serve::panicked(&*panic, &self.name)),
+        };
+        idle.into_iter().for_each(|idle| self.pools.give_idle(idle));
+        serve::answer(call, outcome);
     }
 }

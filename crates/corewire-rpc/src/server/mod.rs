@@ -7,9 +7,11 @@ mod gauges;
 mod interceptor;
 mod listing;
 mod method;
+mod pools;
 mod routes;
 mod serve;
 mod service;
+mod task;
 
 use std::fmt;
 use std::future::Future;

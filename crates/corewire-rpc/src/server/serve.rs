@@ -1,23 +1,19 @@
-//! Answering a call, at once or by a task.
+//! Answering a call.
 
 use std::any::Any;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{self, Poll};
 use std::time::Instant;
 
 use corewire_proto::rpc::{CallKey, Code, Failure};
-use corewire_runtime::{panic_advice, spawn_local};
+use corewire_runtime::panic_advice;
 
 use super::connection::ServerConnection;
 use super::context::{Context, MethodName};
 use super::interceptor::ServerInterceptor;
-use super::method::{FuturePool, Outcome, PooledFuture, poll};
-use crate::current::Current;
-use crate::link::{Kept, Link, Slot, State};
+use super::method::Outcome;
+use crate::link::{Kept, Link, State};
 use crate::status::Status;
 
 /// A call on its way through a handler.
@@ -130,90 +126,4 @@ pub(super) fn panicked(panic: &(dyn Any + Send), name: &MethodName) -> Status {
     let advice = panic_advice(message);
     tracing::error!(service = name.service, method = name.method, message, advice, "a handler panicked");
     Status::internal("the handler panicked")
-}
-
-/// Goes on with a handler that was not ready at once.
-pub(super) fn spawn<Fut>(
-    mut call: Call,
-    future: PooledFuture<Fut>,
-    pool: FuturePool<Fut>,
-    current: Current,
-    name: Rc<MethodName>,
-) where
-    Fut: Future<Output = Result<Outcome, Status>> + 'static,
-{
-    let link = call.link().clone();
-    let own = size_of::<Fut>() + size_of::<Served<Fut>>() + size_of::<Slot>();
-    let slot = link.with(|state| {
-        let slot = call.slot.unwrap_or_else(|| state.keep(call.key, call.deadline_ms, 1));
-        state.lend(slot, own + call.held as usize);
-        slot
-    });
-    call.slot = Some(slot);
-    let task = spawn_local(Served { future: Some(future), pool, call: Some(call), current, name });
-    link.with(|state| match state.slot(slot) {
-        Some(slot) => slot.set_task(task),
-        None => task.abort(),
-    });
-}
-
-/// A handler as a task.
-struct Served<Fut> {
-    /// `None` once the handler has ended.
-    future: Option<PooledFuture<Fut>>,
-    pool: FuturePool<Fut>,
-    call: Option<Call>,
-    current: Current,
-    name: Rc<MethodName>,
-}
-
-impl<Fut> Future for Served<Fut>
-where
-    Fut: Future<Output = Result<Outcome, Status>> + 'static,
-{
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        let entered = this.current.enter();
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            let future = this.future.as_mut()?;
-            let polled = poll(future, context);
-            if polled.is_ready() {
-                // What it holds is dropped before the call is answered.
-                future.set(None);
-            }
-            Some(polled)
-        }));
-        drop(entered);
-        let outcome = match polled {
-            Ok(Some(Poll::Pending)) => {
-                if let Some(Call { slot: Some(slot), connection, .. }) = &this.call {
-                    connection.link.release_held(*slot);
-                }
-                return Poll::Pending;
-            }
-            Ok(Some(Poll::Ready(outcome))) => {
-                this.future.take().into_iter().for_each(|future| this.pool.give(future));
-                outcome
-            }
-            Ok(None) => Err(Status::internal("the handler has ended")),
-            Err(panic) => Err(panicked(&*panic, &this.name)),
-        };
-        if let Some(call) = this.call.take() {
-            let connection = call.connection.clone();
-            answer(call, outcome);
-            connection.close_if_done();
-        }
-        Poll::Ready(())
-    }
-}
-
-impl<Fut> Drop for Served<Fut> {
-    fn drop(&mut self) {
-        if let Some(Call { slot: Some(slot), connection, .. }) = &self.call {
-            connection.link.release_slot(*slot, Code::CANCELLED);
-            connection.close_if_done();
-        }
-    }
 }
