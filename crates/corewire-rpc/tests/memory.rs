@@ -24,6 +24,41 @@ fn allocated(uri: &str, version: Version, calls: usize) -> u64 {
     counted.count_total
 }
 
+/// The same for streams, of 16 messages each.
+fn allocated_by_streams(uri: &str, version: Version, streams: usize) -> u64 {
+    let uri = uri.to_owned();
+    let counted = measure(move || {
+        corewire::run(async move {
+            let channel = Channel::to(uri).protocol(version).build().unwrap();
+            let path = MethodPath::new("StreamBenchService", "echo").unwrap();
+            for _ in 0..streams {
+                let (mut sink, mut replies) = channel.stream(&path).await.unwrap();
+                for _ in 0..16 {
+                    sink.send(Bytes::from_static(&[7; 128])).await.unwrap();
+                }
+                for _ in 0..16 {
+                    assert_eq!(replies.next().await.unwrap().unwrap().len(), 128);
+                }
+                sink.finish().await.unwrap();
+                assert!(replies.next().await.is_none());
+            }
+        })
+        .unwrap();
+    });
+    counted.count_total
+}
+
+#[test]
+fn streams_and_their_messages_allocate_nothing_at_their_caller() {
+    let server = server(|server| server);
+    for version in VERSIONS {
+        allocated_by_streams(server.uri(), version, 20);
+        let few = allocated_by_streams(server.uri(), version, 100);
+        let many = allocated_by_streams(server.uri(), version, 600);
+        assert!(many < few + 20, "{version:?}: {few} allocations for 100 streams, {many} for 600");
+    }
+}
+
 /// The same by a channel that balances.
 fn allocated_balanced(uri: &str, calls: usize) -> u64 {
     let address = uri.trim_start_matches("tcp://").to_owned();

@@ -51,9 +51,11 @@ impl Header {
             return Err(HeaderError::Magic { found: magic });
         }
         let version = Version::from_byte(version)?;
-        let kind = FrameType::from_byte(version, kind)?;
+        let Some((kind, allowed)) = FrameType::known(version, kind) else {
+            return Err(HeaderError::Type { version, found: kind });
+        };
         let flags = Flags(flags);
-        if flags.0 & !kind.allowed_flags(version).0 != 0 || reserved != 0 {
+        if flags.0 & !allowed.0 != 0 || reserved != 0 {
             return Err(HeaderError::ReservedBits { kind, flags: flags.0, reserved });
         }
         Ok(Some(Self {
@@ -128,9 +130,33 @@ pub enum FrameType {
 }
 
 impl FrameType {
+    /// The type of this number, and the flags that it may carry.
     #[inline]
-    const fn from_byte(version: Version, byte: u8) -> Result<Self, HeaderError> {
-        Ok(match (byte, version) {
+    fn known(version: Version, byte: u8) -> Option<(Self, Flags)> {
+        const COUNT: usize = FrameType::GoAway as usize + 1;
+        static V1: [Option<(FrameType, Flags)>; COUNT] = FrameType::all(Version::V1);
+        static V2: [Option<(FrameType, Flags)>; COUNT] = FrameType::all(Version::V2);
+        let all = match version {
+            Version::V1 => &V1,
+            Version::V2 => &V2,
+        };
+        *all.get(usize::from(byte))?
+    }
+
+    const fn all<const COUNT: usize>(version: Version) -> [Option<(Self, Flags)>; COUNT] {
+        let mut all = [None; COUNT];
+        let mut byte = 0;
+        while byte < COUNT {
+            if let Some(kind) = Self::from_byte(version, byte as u8) {
+                all[byte] = Some((kind, kind.allowed_flags(version)));
+            }
+            byte += 1;
+        }
+        all
+    }
+
+    const fn from_byte(version: Version, byte: u8) -> Option<Self> {
+        Some(match (byte, version) {
             (0x01, _) => Self::Request,
             (0x02, _) => Self::Response,
             (0x03, _) => Self::Ping,
@@ -143,7 +169,7 @@ impl FrameType {
             (0x20, Version::V2) => Self::Credit,
             (0x21, Version::V2) => Self::Settings,
             (0x22, Version::V2) => Self::GoAway,
-            (found, _) => return Err(HeaderError::Type { version, found }),
+            _ => return None,
         })
     }
 

@@ -30,28 +30,21 @@ impl Link {
     /// The one message of the peer's half; then the slot is given back.
     #[inline]
     pub(crate) fn poll_reply(&self, call: CallKey, context: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
-        let mut may_resume = false;
-        let taken = self.with(|state| {
-            may_resume = state.is_stopped;
-            if !state.slot(call)?.incoming.has_ended() {
-                state.wait_for_peer(call, context);
-                return Some(None);
-            }
-            state.remove(call).map(Some)
-        });
-        let slot = match taken {
-            Some(Some(slot)) => slot,
-            Some(None) => return Poll::Pending,
-            None => return Poll::Ready(Err(Status::closed())),
-        };
+        let (reply, may_resume) = self.with(|state| (state.poll_reply(call, context), state.is_stopped));
+        let reply = ready!(reply);
         if may_resume {
             self.resume();
         }
-        Poll::Ready(self.reply_of(slot))
+        Poll::Ready(match reply {
+            Reply::Message(payload) => Ok(payload),
+            Reply::Other => self.take_reply(call),
+        })
     }
 
-    #[inline]
-    fn reply_of(&self, mut slot: Slot) -> Result<Bytes, Status> {
+    /// What a call that has ended came to, if that is not a message alone.
+    #[cold]
+    fn take_reply(&self, call: CallKey) -> Result<Bytes, Status> {
+        let Some(mut slot) = self.with(|state| state.remove(call)) else { return Err(Status::closed()) };
         if let Some(Entry { payload, .. }) = slot.pop() {
             return Ok(payload);
         }
@@ -73,6 +66,9 @@ impl Link {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Status>> {
         self.with(|state| {
+            if !hold && !state.out.is_over && !state.slot(call).is_some_and(|slot| slot.is_holding()) {
+                return state.poll_send_now(call, payload, context);
+            }
             ready!(state.poll_ready(call, context))?;
             Poll::Ready(state.send(call, std::mem::take(payload), hold))
         })
@@ -168,24 +164,52 @@ impl Link {
     }
 }
 
+/// What is there of a call of one response.
+enum Reply {
+    Message(Bytes),
+    /// An error, or a message and more: the slot is still there.
+    Other,
+}
+
 impl State {
+    /// Ready once the peer's half has ended. The slot of a call that was answered by a message, and has nothing else, is given
+    /// back.
+    #[inline]
+    fn poll_reply(&mut self, call: CallKey, context: &Context<'_>) -> Poll<Reply> {
+        let Some(slot) = self.machine.state_mut(call) else { return Poll::Ready(Reply::Other) };
+        if !slot.incoming.has_ended() {
+            self.wait_for_peer(call, context);
+            return Poll::Pending;
+        }
+        let Some(Entry { payload, cost, .. }) = slot.take_only() else { return Poll::Ready(Reply::Other) };
+        self.machine.drop_state(call);
+        self.held.unqueue(cost);
+        Poll::Ready(Reply::Message(payload))
+    }
+
     /// Takes the next message, which gives its room back.
     #[inline]
     fn pop(&mut self, call: CallKey) -> Option<Bytes> {
-        let Entry { payload, cost, returns_credit } = self.slot(call)?.pop()?;
+        let entry = self.slot(call)?.pop()?;
+        Some(self.taken(call, entry))
+    }
+
+    /// A message is taken: it gives its room back.
+    #[inline]
+    fn taken(&mut self, call: CallKey, Entry { payload, cost, returns_credit }: Entry) -> Bytes {
         self.held.unqueue(cost);
         if returns_credit {
             self.machine.release(call, payload.len(), &mut self.out);
         }
-        Some(payload)
+        payload
     }
 
     #[inline]
     fn poll_next(&mut self, call: CallKey, context: &Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        if let Some(payload) = self.pop(call) {
-            return Poll::Ready(Some(Ok(payload)));
+        let Some(slot) = self.machine.state_mut(call) else { return Poll::Ready(None) };
+        if let Some(entry) = slot.pop() {
+            return Poll::Ready(Some(Ok(self.taken(call, entry))));
         }
-        let Some(slot) = self.slot(call) else { return Poll::Ready(None) };
         match &slot.incoming {
             Incoming::Ended(Ok(())) => Poll::Ready(None),
             // Told once; then the stream is at its end.
@@ -196,9 +220,43 @@ impl State {
                 Poll::Ready(Some(Err(status)))
             }
             _ => {
-                self.wait_for_peer(call, context);
+                self.tasks.update(&mut slot.reader, context.waker());
                 Poll::Pending
             }
+        }
+    }
+
+    /// Sends a message that need not be held, if none is.
+    #[inline]
+    fn poll_send_now(
+        &mut self,
+        call: CallKey,
+        payload: &Bytes,
+        context: &Context<'_>,
+    ) -> Poll<Result<(), Status>> {
+        match self.send_message(call, Kept(payload), false) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(error) => self.refused(call, error, context),
+        }
+    }
+
+    /// Why a message cannot be sent; or else its sender is woken when it can.
+    #[cold]
+    fn refused(
+        &mut self,
+        call: CallKey,
+        error: SendError,
+        context: &Context<'_>,
+    ) -> Poll<Result<(), Status>> {
+        match error {
+            SendError::Blocked | SendError::NotAccepted => {
+                if let Some(slot) = self.slot(call) {
+                    slot.set_writer(context.waker().clone());
+                }
+                Poll::Pending
+            }
+            SendError::CallOver => Poll::Ready(Err(self.over(call))),
+            error => Poll::Ready(Err(error.into())),
         }
     }
 
@@ -214,14 +272,8 @@ impl State {
         }
         match self.machine.poll_send(call) {
             Ok(()) => Poll::Ready(Ok(())),
-            Err(SendError::Blocked | SendError::NotAccepted) => {
-                // What is held goes first, as soon as there is credit.
-                if let Some(slot) = self.slot(call) {
-                    slot.set_writer(context.waker().clone());
-                }
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error.into())),
+            // What is held goes first, as soon as there is credit.
+            Err(error) => self.refused(call, error, context),
         }
     }
 

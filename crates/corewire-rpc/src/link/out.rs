@@ -69,6 +69,12 @@ impl Out {
         recycle(&mut self.gathered);
     }
 
+    #[inline(never)]
+    fn write_parts(&mut self, head: &[u8], payload: &[u8]) {
+        self.write(head);
+        self.write(payload);
+    }
+
     fn push_shared(&mut self, bytes: Bytes) {
         if let Some(connection) = &self.connection {
             if connection.queued() == 0 {
@@ -145,20 +151,16 @@ impl Output for Out {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write_frame(&mut self, head: &[u8], payload: &[u8]) {
-        let len = head.len() + payload.len();
-        // There is room for both, so that nothing has to be looked at twice.
-        if payload.len() < DIRECT_MIN && self.gathered.capacity() - self.gathered.len() >= len {
-            self.gathered.extend_from_slice(head);
-            self.gathered.extend_from_slice(payload);
-            if self.gathered.len() >= GATHERED_MAX {
-                self.push(&[]);
-            }
-            return;
+        let (len, room) = (head.len() + payload.len(), self.gathered.capacity() - self.gathered.len());
+        // There is room for both, so that nothing has to be looked at twice; of the head's length the compiler knows how to
+        // copy it in place.
+        if payload.len() >= DIRECT_MIN || room < len || self.gathered.len() + len >= GATHERED_MAX {
+            return self.write_parts(head, payload);
         }
-        self.write(head);
-        self.write(payload);
+        self.gathered.extend_from_slice(head);
+        self.gathered.extend_from_slice(payload);
     }
 
     #[inline]
@@ -182,7 +184,7 @@ impl Payload for Kept<'_> {
         if self.0.len() >= SHARED_MIN { out.write_shared(self.0.clone()) } else { out.write(self.0) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write_behind<O: Output + ?Sized>(self, head: &[u8], out: &mut O) {
         if self.0.len() < SHARED_MIN {
             return out.write_frame(head, self.0);

@@ -48,6 +48,14 @@ impl Link {
                 has_moved |= consumed > 0;
                 match event {
                     None => return Ok(Advance::Needs { consumed, total: state.machine.needed() }),
+                    Some(Event::Message { call, payload, end, ref extensions }) => {
+                        if !extensions.is_empty() {
+                            state.on_metadata(call, extensions, end, origin);
+                        }
+                        state.on_message(call, payload, end, origin);
+                        None
+                    }
+                    Some(event @ (Event::Request { .. } | Event::StreamOpened { .. })) => Some(event),
                     Some(event) => state.on_event(event, origin),
                 }
             };
@@ -209,16 +217,9 @@ impl Link {
 }
 
 impl State {
-    /// Takes the events of calls that are kept; gives back the others.
-    #[inline]
+    /// Takes the other events of calls that are kept; gives back those of the connection.
     fn on_event<'a>(&mut self, event: Event<'a>, origin: Origin<'_>) -> Option<Event<'a>> {
         match event {
-            Event::Message { call, payload, end, ref extensions } => {
-                if !extensions.is_empty() {
-                    self.on_metadata(call, extensions, end, origin);
-                }
-                self.on_message(call, payload, end, origin);
-            }
             Event::Ended { call, ref extensions } => {
                 self.on_metadata(call, extensions, true, origin);
                 self.end(call, Ok(()));
@@ -273,9 +274,14 @@ impl State {
                 let Retained { payload, cost } = self.retainer.retain(payload, origin);
                 slot.push(Entry { payload, cost, returns_credit: !end });
                 self.held.queue(cost);
+                if end && slot.has_more() {
+                    // Whoever sends may have to be told.
+                    return self.end(call, Ok(()));
+                }
                 if end {
-                    self.end(call, Ok(()));
-                } else if let Some(task) = slot.reader.take() {
+                    slot.end(Ok(()));
+                }
+                if let Some(task) = slot.reader.take() {
                     self.tasks.wake(task);
                 }
             }

@@ -25,7 +25,7 @@ pub(crate) struct Slot {
     pub(crate) deadline_ms: u64,
     /// Who waits for the peer's half.
     pub(super) reader: Option<TaskId>,
-    /// The message that waits to be taken; those behind it are in `more`.
+    /// The message that waits to be taken, if it came when none waited; those behind it are in `more`.
     first: Option<Entry>,
     pub(super) more: Option<Box<More>>,
 }
@@ -104,6 +104,12 @@ impl Slot {
         Self { incoming: Incoming::Silent, holders, lent: 0, deadline_ms, reader: None, first: None, more }
     }
 
+    /// It has what only streams and waiting handlers need.
+    #[inline]
+    pub(super) const fn has_more(&self) -> bool {
+        self.more.is_some()
+    }
+
     fn more(&mut self) -> &mut More {
         self.more.get_or_insert_default()
     }
@@ -111,10 +117,11 @@ impl Slot {
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
         self.received();
-        if self.first.is_none() {
-            self.first = Some(entry);
-        } else {
+        let is_behind = self.first.is_some() || self.more.as_ref().is_some_and(|more| !more.queue.is_empty());
+        if is_behind {
             self.more().queue.push_back(entry);
+        } else {
+            self.first = Some(entry);
         }
     }
 
@@ -128,15 +135,22 @@ impl Slot {
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Entry> {
-        let next = self.more.as_mut().and_then(|more| more.queue.pop_front());
-        std::mem::replace(&mut self.first, next)
+        self.first.take().or_else(|| self.more.as_mut()?.queue.pop_front())
+    }
+
+    /// The message of a slot that has nothing else.
+    #[inline]
+    pub(super) fn take_only(&mut self) -> Option<Entry> {
+        if self.more.is_some() || self.lent > 0 || self.reader.is_some() {
+            return None;
+        }
+        self.first.take()
     }
 
     /// What the messages occupy that wait to be taken, in bytes.
     pub(super) fn queued(&self) -> u32 {
-        let Some(first) = &self.first else { return 0 };
         let behind = self.more.iter().flat_map(|more| &more.queue);
-        behind.fold(first.cost, |sum, entry| sum.saturating_add(entry.cost))
+        self.first.iter().chain(behind).fold(0, |sum, entry| sum.saturating_add(entry.cost))
     }
 
     pub(crate) fn hold(&mut self, payload: Bytes) {

@@ -26,10 +26,9 @@ pub(super) fn head<O: Output + ?Sized>(
 /// A header and two bytes behind it.
 #[inline]
 fn head_and(header: Header, behind: u16) -> [u8; HEADER_LEN + 2] {
-    let mut front = [0; HEADER_LEN + 2];
-    front[..HEADER_LEN].copy_from_slice(&header.emit());
-    front[HEADER_LEN..].copy_from_slice(&behind.to_be_bytes());
-    front
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = header.emit();
+    let [q, r] = behind.to_be_bytes();
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r]
 }
 
 /// Which method a call is for: as version 1 says it each time, or as version 2 does.
@@ -172,6 +171,15 @@ pub(super) fn response<P: Payload, O: Output + ?Sized>(
         // The code is 0, which is OK.
         payload.write_behind(&head_and(header, 0), out);
     }
+}
+
+/// The response of a unary call, without metadata: what most are.
+#[inline]
+pub(super) fn answer<P: Payload, O: Output + ?Sized>(version: Version, id: u32, payload: P, out: &mut O) {
+    const FLAGS: Flags = Mode::Unary.flags().with(Flags::END);
+    let body_len = 2 + payload.size() as u32;
+    let header = Header { version, kind: FrameType::Response, flags: FLAGS, id, body_len };
+    payload.write_behind(&head_and(header, 0), out);
 }
 
 /// A response that fails the call, without detail.

@@ -26,7 +26,30 @@ impl<T> Connection<T> {
         end: bool,
         out: &mut O,
     ) -> Result<(), SendError> {
+        if end
+            && !self.is_client
+            && let Some((index, id)) = self.calls.unanswered(call)
+        {
+            return self.answer(index, id, payload, out);
+        }
         self.send_with(call, payload, end, &Options::default(), out)
+    }
+
+    /// Sends the one response of a unary call, which ends it.
+    #[inline]
+    fn answer<P: Payload, O: Output + ?Sized>(
+        &mut self,
+        index: u32,
+        id: u32,
+        payload: P,
+        out: &mut O,
+    ) -> Result<(), SendError> {
+        self.check_body(2 + payload.size())?;
+        emit::answer(self.dialect(), id, payload, out);
+        self.aborts.give();
+        self.calls.remove(index);
+        self.expect_rest(false, 0);
+        Ok(())
     }
 
     /// Sends a message with metadata (version 2; not on streams of the `STREAM_*` family, whose frames have none).

@@ -28,6 +28,12 @@ impl<T> Connection<T> {
         self.calls.take_state(call)
     }
 
+    /// Drops what is kept of a call, where it lies: for one whose state is done with. The call goes on, if it is not over.
+    #[inline]
+    pub fn drop_state(&mut self, call: CallKey) {
+        self.calls.drop_state(call);
+    }
+
     /// All that is kept. Takes a step for each call that there ever was at a time.
     pub fn states_mut(&mut self) -> impl Iterator<Item = (CallKey, &mut T)> {
         self.calls.states_mut()

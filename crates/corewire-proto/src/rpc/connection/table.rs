@@ -2,8 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use super::call::{Call, Kind};
+use super::call::{Call, Kind, Own, Peer};
 use super::ids::Ids;
+use crate::rpc::header::Mode;
 
 /// A call or stream of one connection, as long as it lives.
 ///
@@ -208,6 +209,16 @@ impl<T> Table<T> {
         (entry.generation == key.generation && entry.life == Life::Live).then_some(key.index)
     }
 
+    /// The slot and the id of a unary call of which only the response is missing (server).
+    #[inline]
+    pub(super) fn unanswered(&self, key: CallKey) -> Option<(u32, u32)> {
+        let entry = self.slots.get(key.index())?;
+        let Call { id, kind, own, peer, .. } = entry.call;
+        let is_live = entry.generation == key.generation && entry.life == Life::Live;
+        let is_unanswered = kind == Kind::Call(Mode::Unary) && own == Own::Silent && peer == Peer::Ended;
+        (is_live && is_unanswered).then_some((key.index, id))
+    }
+
     /// The call in a slot that is in use.
     #[inline]
     pub(super) fn at(&mut self, index: u32) -> &mut Call {
@@ -233,9 +244,11 @@ impl<T> Table<T> {
     #[inline]
     pub(super) fn keep(&mut self, key: CallKey, state: T) -> CallKey {
         let index = self.resolve(key).unwrap_or_else(|| self.occupy_over());
-        let before = self.slots[index as usize].kept.replace(state);
-        self.kept += usize::from(before.is_none());
-        self.key(index)
+        let entry = &mut self.slots[index as usize];
+        self.kept += usize::from(entry.kept.is_none());
+        // In place: it may be large.
+        entry.kept = Some(state);
+        CallKey { index, generation: entry.generation }
     }
 
     #[cold]
@@ -266,6 +279,23 @@ impl<T> Table<T> {
         Some(state)
     }
 
+    /// Drops what is kept for a call, where it lies.
+    #[inline]
+    pub(super) fn drop_state(&mut self, key: CallKey) {
+        let Some(entry) = self.slots.get_mut(key.index()).filter(|entry| entry.generation == key.generation)
+        else {
+            return;
+        };
+        if entry.kept.is_none() {
+            return;
+        }
+        entry.kept = None;
+        self.kept -= 1;
+        if entry.life == Life::Over {
+            self.vacate(key.index);
+        }
+    }
+
     pub(super) fn states_mut(&mut self) -> impl Iterator<Item = (CallKey, &mut T)> {
         (0..).zip(&mut self.slots).filter_map(|(index, entry)| {
             let key = CallKey { index, generation: entry.generation };
@@ -277,7 +307,6 @@ impl<T> Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::header::Mode;
 
     fn call(id: u32) -> Call {
         Call::new(id, Kind::Call(Mode::Unary))
@@ -297,6 +326,34 @@ mod tests {
         assert_eq!((table.state(key), table.kept()), (None, 0));
         assert_eq!(table.insert(call(3)), index);
         assert_eq!(table.resolve(key), None, "a key never reaches another call");
+    }
+
+    #[test]
+    fn what_is_kept_is_dropped_where_it_lies_and_frees_the_slot_of_a_call_that_is_over() {
+        let mut table = Table::new();
+        let index = table.insert(call(1));
+        let key = table.keep(table.key(index), "kept");
+        table.drop_state(key);
+        assert_eq!((table.state(key), table.resolve(key), table.kept()), (None, Some(index), 0));
+        let key = table.keep(key, "again");
+        table.remove(index);
+        table.drop_state(key);
+        table.drop_state(key);
+        assert_eq!((table.kept(), table.insert(call(2))), (0, index));
+    }
+
+    #[test]
+    fn a_unary_call_is_unanswered_once_its_request_has_ended_and_until_its_response_has() {
+        let mut table = Table::<()>::new();
+        let index = table.insert(call(7));
+        let key = table.key(index);
+        assert_eq!(table.unanswered(key), None);
+        table.at(index).peer = Peer::Ended;
+        assert_eq!(table.unanswered(key), Some((index, 7)));
+        table.at(index).own = Own::Ended;
+        assert_eq!(table.unanswered(key), None);
+        table.remove(index);
+        assert_eq!(table.unanswered(key), None);
     }
 
     #[test]
