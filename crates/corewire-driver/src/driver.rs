@@ -170,7 +170,8 @@ impl Driver {
     }
 
     /// Stops receiving (on a listener: accepting); the peer meets a full window in the end. What had been received or
-    /// accepted already still comes.
+    /// accepted already still comes, and that the connection is lost, or that its peer has ended and no bytes wait before
+    /// that, is told all the same.
     pub fn pause_receive(&mut self, token: Token) {
         each!(mut self, inner => inner.pause_receive(token));
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::SendAncillaryBuffer;
+use rustix::net::{RecvFlags, SendAncillaryBuffer};
 use socket2::{Domain, Protocol, SockAddr, TcpKeepalive, Type};
 
 use crate::socket::Socket;
@@ -225,11 +225,25 @@ pub(crate) fn send(socket: &Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>
     }
 }
 
-/// How a connect that was begun has ended, once the socket is writable.
-pub(crate) fn connect_result(socket: &Socket) -> io::Result<()> {
+/// The error that the kernel keeps of a socket: how a connect that was begun has ended once the socket is writable, or how
+/// a connection was lost.
+pub(crate) fn take_error(socket: &Socket) -> io::Result<()> {
     match socket.inner().take_error()? {
         Some(error) => Err(error),
         None => Ok(()),
+    }
+}
+
+/// All that the peer of a stream has sent was received, and it has ended; takes no bytes.
+///
+/// # Errors
+/// The connection is lost, whatever is left of it.
+pub(crate) fn is_at_end(socket: &Socket) -> io::Result<bool> {
+    take_error(socket)?;
+    match rustix::net::recv(socket.as_fd(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((_, len)) => Ok(len == 0),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

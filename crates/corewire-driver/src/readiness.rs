@@ -226,7 +226,13 @@ impl Readiness {
             }
             Role::Listener | Role::Stream | Role::Datagram => {}
         }
-        if !ready.readable || !io.receiving.note_edge() {
+        if !ready.readable {
+            return None;
+        }
+        if io.role == Role::Stream && io.peer_closed && io.receiving.is_paused() {
+            return io.receiving.hang_up_in_pause(token, &io.socket);
+        }
+        if !io.receiving.note_edge() {
             return None;
         }
         match io.role {
@@ -277,7 +283,7 @@ impl Readiness {
         let Some(io) = self.table.get_mut(token) else {
             return Event::Failed { token, error: net::not_open() };
         };
-        match net::connect_result(&io.socket) {
+        match net::take_error(&io.socket) {
             Ok(()) => {
                 io.role = Role::Stream;
                 if readable {

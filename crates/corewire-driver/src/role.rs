@@ -1,5 +1,9 @@
 //! What a socket is to a driver, whichever backend watches it.
 
+use crate::event::{Event, Token};
+use crate::net;
+use crate::socket::Socket;
+
 /// What a socket is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -49,6 +53,25 @@ impl Receiving {
             Self::On | Self::Ended => {}
         }
         *self == Self::On
+    }
+
+    pub(crate) const fn is_paused(self) -> bool {
+        matches!(self, Self::Paused { .. })
+    }
+
+    /// The peer of a stream has hung up. While it is paused nobody receives and finds that: tells it here if no bytes
+    /// are left before it; else it is found behind them.
+    pub(crate) fn hang_up_in_pause(&mut self, token: Token, socket: &Socket) -> Option<Event> {
+        let event = match net::is_at_end(socket) {
+            Ok(true) => Event::ReadClosed { token },
+            Ok(false) => {
+                self.note_edge();
+                return None;
+            }
+            Err(error) => Event::Failed { token, error },
+        };
+        *self = Self::Ended;
+        Some(event)
     }
 
     /// Something came. True if it may be received now; if it is paused, that is remembered.

@@ -300,6 +300,75 @@ fn a_connection_paused_before_the_end_sees_the_end_when_resumed() {
     });
 }
 
+/// A paused connection, of which what it had received already is taken.
+fn paused_pair(driver: &mut Driver, sends: &[u8], receive_max: usize) -> (Token, TcpStream) {
+    let (token, mut peer) = pair(driver);
+    driver.set_receive_max(token, receive_max);
+    if !sends.is_empty() {
+        peer.write_all(sends).unwrap();
+        receive_exactly(driver, token, sends.len());
+    }
+    driver.pause_receive(token);
+    turn_to_rest(driver);
+    (token, peer)
+}
+
+#[test]
+fn a_reset_is_reported_while_paused_whatever_was_not_received() {
+    for unreceived in [&b""[..], b"bytes that nobody receives"] {
+        for receive_max in [usize::MAX, 4096] {
+            on_each_backend(|driver| {
+                let (token, mut peer) = paused_pair(driver, b"before", receive_max);
+                peer.write_all(unreceived).unwrap();
+                turn_to_rest(driver);
+                reset(peer);
+                wait_for(driver, |event| match event {
+                    Event::Failed { token: from, .. } if from == token => Some(()),
+                    other => panic!("unexpected {other:?}"),
+                });
+                driver.resume_receive(token);
+                turn_to_rest(driver);
+            });
+        }
+    }
+}
+
+#[test]
+fn the_end_is_told_while_paused_if_no_bytes_are_before_it() {
+    for receive_max in [usize::MAX, 4096] {
+        on_each_backend(|driver| {
+            let (token, peer) = paused_pair(driver, b"all of it", receive_max);
+            peer.shutdown(Shutdown::Write).unwrap();
+            wait_for(driver, |event| match event {
+                Event::ReadClosed { token: from } if from == token => Some(()),
+                other => panic!("unexpected {other:?}"),
+            });
+            driver.resume_receive(token);
+            turn_to_rest(driver);
+            driver.send(token, &[IoSlice::new(b"an answer")]).unwrap();
+            let mut answer = [0; 9];
+            (&peer).read_exact(&mut answer).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_reset_behind_an_end_with_bytes_before_it_is_reported_while_paused() {
+    on_each_backend(|driver| {
+        let (token, mut peer) = paused_pair(driver, b"", usize::MAX);
+        peer.write_all(b"bytes that nobody receives").unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+        // The bytes are not lost by the end behind them.
+        turn_to_rest(driver);
+        driver.send(token, &[IoSlice::new(b"not read")]).unwrap();
+        drop(peer);
+        wait_for(driver, |event| match event {
+            Event::Failed { token: from, .. } if from == token => Some(()),
+            other => panic!("unexpected {other:?}"),
+        });
+    });
+}
+
 #[test]
 fn pausing_and_resuming_at_once_goes_on_receiving() {
     on_each_backend(|driver| {

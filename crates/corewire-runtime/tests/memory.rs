@@ -131,6 +131,97 @@ fn near_the_limit_the_largest_is_paused_and_goes_on_when_there_is_room() {
     futures_lite::future::block_on(test.unwrap()).unwrap();
 }
 
+/// Ends a connection that is paused, and gives what it was told.
+async fn end_while_paused(peer: std::net::TcpStream, record: &Record, with_reset: bool) -> Vec<String> {
+    let linger = with_reset.then_some(Duration::ZERO);
+    socket2::SockRef::from(&peer).set_linger(linger).unwrap();
+    drop(peer);
+    record.wait_for("closed").await;
+    record.log()
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed_while_its_connection_is_paused_for_memory() {
+    for with_reset in [true, false] {
+        let runtime = limited();
+        let handle = runtime.handle().clone();
+        let test = runtime.handle().spawn(move || async move {
+            let (socket, peer) = sockets();
+            let record = Record::default();
+            let mut held = None;
+            let recorder = Recorder::with_action(&record, move |what, connection| {
+                held = match what {
+                    "open" => Some(connection.charge(MemoryKind::Reassembly, LIMIT - LIMIT / 16)),
+                    "closed" => None,
+                    _ => held.take(),
+                };
+            });
+            let connection = Connection::open(socket, options(|_| {}), recorder).unwrap();
+            wait_for(&handle, |stats| stats.reassembly_bytes > 0).await;
+            some_ticks(20).await;
+            let log = end_while_paused(peer, &record, with_reset).await;
+            // Not because memory was short for long.
+            match with_reset {
+                true => assert!(log[1].starts_with("closed: the connection is lost"), "{log:?}"),
+                false => assert_eq!(log[1..], ["read closed", "closed: closed by the peer"]),
+            }
+            assert!(!connection.is_open());
+            wait_for(&handle, |stats| stats.reassembly_bytes == 0).await;
+        });
+        futures_lite::future::block_on(test.unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed_while_its_connection_is_paused_by_its_user() {
+    for with_reset in [true, false] {
+        run(async move {
+            let (connection, record, peer) = recorded(options(|_| {}));
+            connection.pause_receive();
+            some_ticks(5).await;
+            let log = end_while_paused(peer, &record, with_reset).await;
+            match with_reset {
+                true => assert!(log[1].starts_with("closed: the connection is lost"), "{log:?}"),
+                false => assert_eq!(log[1..], ["read closed", "closed: closed by the peer"]),
+            }
+        });
+    }
+}
+
+#[test]
+fn what_a_peer_sent_before_its_end_is_received_when_a_pause_is_over() {
+    run(async {
+        let (connection, record, peer) = recorded(options(|_| {}));
+        connection.pause_receive();
+        some_ticks(5).await;
+        std::io::Write::write_all(&mut &peer, b"last words").unwrap();
+        drop(peer);
+        some_ticks(20).await;
+        assert_eq!(record.log(), ["open"], "the end is behind bytes that nobody receives");
+        connection.resume_receive();
+        record.wait_for("closed: closed by the peer").await;
+        assert_eq!(record.received(), b"last words");
+    });
+}
+
+#[test]
+fn a_peer_that_never_read_and_is_gone_is_noticed() {
+    let runtime = limited();
+    let handle = runtime.handle().clone();
+    let test = runtime.handle().spawn(move || async move {
+        // More than the high-water mark: nothing is received from it.
+        let (_connection, record, peer) = stuck(1 << 20);
+        wait_for(&handle, |stats| stats.send_queue_bytes >= 1 << 20).await;
+        some_ticks(5).await;
+        // It has bytes that it did not read: the kernel resets the connection.
+        drop(peer);
+        let reason = record.wait_for("closed").await;
+        assert!(reason.starts_with("closed: the connection is lost"), "{reason}");
+        wait_for(&handle, |stats| stats.send_queue_bytes == 0).await;
+    });
+    futures_lite::future::block_on(test.unwrap()).unwrap();
+}
+
 #[test]
 fn near_the_limit_new_connections_are_refused() {
     let runtime = limited();

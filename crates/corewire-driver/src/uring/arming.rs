@@ -13,6 +13,7 @@ use crate::event::Token;
 use crate::ready::Ready;
 
 const POLL_IN: u32 = (libc_poll::IN | libc_poll::RDHUP) as u32;
+const HANG_UP: u32 = libc_poll::RDHUP as u32;
 const POLL_OUT: u32 = libc_poll::OUT as u32;
 
 /// Values of poll(2), which are the same on every Linux this runs on.
@@ -81,6 +82,12 @@ impl Uring {
                 let poll = opcode::PollAdd::new(fd, POLL_OUT).build();
                 self.ring.push(&poll.user_data(Operation::PollOut.user_data(token)))?;
                 io.poll_out = PollOut::Armed;
+                self.in_flight += 1;
+            }
+            if io.wants_hang_up() {
+                let poll = opcode::PollAdd::new(fd, HANG_UP).multi(true).build();
+                self.ring.push(&poll.user_data(Operation::HangUp.user_data(token)))?;
+                io.watches_hang_up = true;
                 self.in_flight += 1;
             }
             let Some(operation) = io.to_arm() else { continue };

@@ -26,6 +26,10 @@ impl Uring {
             Operation::Receive => self.received(token, completion, more),
             Operation::PollIn => self.polled_in(token, completion.result(), more),
             Operation::PollOut => self.polled_out(token),
+            Operation::HangUp => {
+                self.hung_up(token, completion.result(), more);
+                None
+            }
             Operation::Accept => self.accepted(token, completion.result(), more),
             Operation::Wake => {
                 self.wake_armed = more;
@@ -75,6 +79,7 @@ impl Uring {
         };
         if !more {
             self.rearm(token);
+            self.look_for_end_in_pause(token);
         }
         event
     }
@@ -96,19 +101,40 @@ impl Uring {
         None
     }
 
-    /// Serves a socket of the direct path from the list.
+    /// The peer of a stream that has been paused has hung up.
+    fn hung_up(&mut self, token: Token, mask: i32, more: bool) {
+        let Some(io) = self.table.get_mut(token) else { return };
+        io.watches_hang_up = more;
+        io.peer_closed |= mask > 0;
+        self.look_for_end_in_pause(token);
+    }
+
+    /// Has the end of a paused stream told, if it has come and no bytes are before it.
+    pub(super) fn look_for_end_in_pause(&mut self, token: Token) {
+        let Some(io) = self.table.get_mut(token).filter(|io| io.peer_closed && io.is_paused_stream()) else {
+            return;
+        };
+        self.ready.add(token, &mut io.pending, Ready::READABLE);
+    }
+
+    /// Serves a socket of the direct path from the list, or one that is paused and whose peer has hung up.
     ///
     /// Completions and listed sockets take turns, so the order in which a connection's bytes were taken from the socket
     /// must not depend on it: while a receive of the ring is armed, bytes that it has taken may wait in the completion
-    /// queue (or behind it, if it is full), and nothing is received directly. The last completion of that receive arms
+    /// queue (or behind it, if it is full), and nothing is received directly or told to have ended. The last completion of that receive arms
     /// the poll, which lists the connection again. That the peer has closed is said by a poll; if its completion comes
     /// after the direct receive it lists the connection once more, and the end is found then.
     pub(super) fn serve(&mut self, token: Token) -> Option<Event> {
         let buffer_size = self.buffer_size;
         let io = self.table.get_mut(token)?;
         io.pending.take();
-        let is_direct = io.path == ReceivePath::Direct && io.armed != Some(Operation::Receive);
-        if !is_direct || !io.receiving.note_edge() {
+        if io.armed == Some(Operation::Receive) {
+            return None;
+        }
+        if io.peer_closed && io.is_paused_stream() {
+            return io.receiving.hang_up_in_pause(token, &io.socket);
+        }
+        if io.path != ReceivePath::Direct || !io.receiving.note_edge() {
             return None;
         }
         if io.role == Role::Datagram {
@@ -145,7 +171,7 @@ impl Uring {
         if io.role != Role::Connecting {
             return Some(Event::Writable { token });
         }
-        if let Err(error) = net::connect_result(&io.socket) {
+        if let Err(error) = net::take_error(&io.socket) {
             return Some(Event::Failed { token, error });
         }
         io.role = Role::Stream;

@@ -152,6 +152,9 @@ impl Uring {
         if io.poll_out == PollOut::Armed {
             self.cancel(Operation::PollOut, token);
         }
+        if io.watches_hang_up {
+            self.cancel(Operation::HangUp, token);
+        }
         // Only if the kernel did not take all at the last turn.
         if self.ring.has_unsubmitted()
             && let Err(error) = self.ring.enter(0, None)
@@ -176,6 +179,8 @@ impl Uring {
         if io.operation() != Operation::PollIn {
             self.disarm(token);
         }
+        self.rearm(token);
+        self.look_for_end_in_pause(token);
     }
 
     pub(crate) fn resume_receive(&mut self, token: Token) {

@@ -27,6 +27,8 @@ pub(super) enum Operation {
     PollIn,
     /// One poll for room to send, or for the end of a connect.
     PollOut,
+    /// Multishot poll for the peer's end, of a stream that has been paused.
+    HangUp,
     /// Multishot poll of the waker's eventfd.
     Wake,
     /// A cancellation; its own completion tells nothing.
@@ -34,8 +36,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 6] =
-        [Self::Accept, Self::Receive, Self::PollIn, Self::PollOut, Self::Wake, Self::Cancel];
+    const ALL: [Self; 7] =
+        [Self::Accept, Self::Receive, Self::PollIn, Self::PollOut, Self::HangUp, Self::Wake, Self::Cancel];
 
     pub(super) const fn user_data(self, token: Token) -> u64 {
         token.to_bits() << 8 | self as u64

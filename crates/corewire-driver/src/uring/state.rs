@@ -18,11 +18,14 @@ pub(super) struct Io {
     /// Bytes that one receive takes at most; a connection with a limit stays on the direct path.
     pub(super) receive_max: usize,
     pub(super) poll_out: PollOut,
+    /// A poll for the peer's end is in the kernel's hands. It is there from the first pause on: while bytes are received
+    /// it tells nothing that the receive does not.
+    pub(super) watches_hang_up: bool,
     /// In the list of sockets that something is to be armed for.
     pub(super) is_to_arm: bool,
-    /// Direct path: the peer has closed its half; what is left is to be read to the end.
+    /// The peer has closed its half, or the connection is lost: what is left is to be read to the end.
     pub(super) peer_closed: bool,
-    /// Direct path: that there may be something to receive.
+    /// That there may be something to receive directly, or an end to tell.
     pub(super) pending: Pending,
     /// Grows with full buffers, shrinks with others: see [`Io::note_chunk`].
     pub(super) fullness: u8,
@@ -61,6 +64,7 @@ impl Io {
             receiving: Receiving::On,
             receive_max: usize::MAX,
             poll_out: PollOut::No,
+            watches_hang_up: false,
             is_to_arm: false,
             peer_closed: false,
             pending: Pending::default(),
@@ -73,6 +77,15 @@ impl Io {
     pub(super) fn to_arm(&self) -> Option<Operation> {
         let is_idle = self.armed.is_none() && self.role != Role::Connecting;
         (is_idle && self.receiving == Receiving::On).then(|| self.operation())
+    }
+
+    /// Nothing is received from it, and nothing is in the kernel's hands that would tell that its peer has hung up.
+    pub(super) const fn wants_hang_up(&self) -> bool {
+        self.is_paused_stream() && !self.watches_hang_up
+    }
+
+    pub(super) const fn is_paused_stream(&self) -> bool {
+        matches!(self.role, Role::Stream) && self.receiving.is_paused()
     }
 
     /// What should be in the kernel's hands for the receiving side.

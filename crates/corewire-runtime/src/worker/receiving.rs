@@ -207,7 +207,7 @@ impl Core {
                 conn.transport.set_receive_max(driver, usize::MAX);
             }
             self.sync_receiving(conn, driver);
-            conn.pauses.is_empty() && take_read_end(conn)
+            take_read_end(conn)
         });
         self.tell_read_end(id, read_ended);
     }
