@@ -266,26 +266,35 @@ fn a_close_that_the_peer_does_not_let_end_is_cut_and_says_what_was_lost() {
 fn a_close_is_not_cut_while_the_peer_takes_bytes() {
     run(async {
         let limit = Duration::from_millis(600);
-        let (connection, record, mut peer) = recorded(options(|options| options.close_timeout = limit));
-        let sent = back_up(&connection, 8 << 20);
-        connection.close();
-        let began = Instant::now();
-        // A reader that takes several times the close timeout, and never pauses for as long.
-        let got = off_worker(move || {
-            let mut got = 0;
-            let mut buffer = vec![0; 256 * 1024];
-            while let Ok(read @ 1..) = peer.read(&mut buffer) {
-                got += read;
-                if began.elapsed() < 4 * limit {
-                    std::thread::sleep(limit / 10);
+        for _ in 0..20 {
+            let (connection, record, mut peer) = recorded(options(|options| options.close_timeout = limit));
+            let sent = back_up(&connection, 8 << 20);
+            connection.close();
+            let began = Instant::now();
+            // A reader that takes several times the close timeout, and never pauses for as long.
+            let (got, widest) = off_worker(move || {
+                let (mut got, mut last, mut widest) = (0, began, Duration::ZERO);
+                let mut buffer = vec![0; 256 * 1024];
+                while let Ok(read @ 1..) = peer.read(&mut buffer) {
+                    got += read;
+                    if began.elapsed() < 4 * limit {
+                        std::thread::sleep(limit / 10);
+                    }
+                    widest = widest.max(last.elapsed());
+                    last = Instant::now();
                 }
+                (got, widest)
+            })
+            .await;
+            assert!(began.elapsed() >= 2 * limit, "the reader was faster than the timeout: nothing is shown");
+            let reason = record.wait_for("closed").await;
+            if got == sent {
+                return assert_eq!(reason, "closed: closed by this side");
             }
-            got
-        })
-        .await;
-        assert_eq!(got, sent);
-        assert!(began.elapsed() >= 2 * limit, "the reader was faster than the timeout: nothing is shown");
-        assert_eq!(record.wait_for("closed").await, "closed: closed by this side");
+            // On a machine that stops for so long it did pause: once more.
+            assert!(widest > limit / 2, "cut, though it took bytes every {widest:?} at least: {reason}");
+        }
+        panic!("this machine is too busy for this test");
     });
 }
 

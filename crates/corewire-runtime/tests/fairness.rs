@@ -181,44 +181,37 @@ fn one_who_pipelines_without_end_keeps_nobody_waiting() {
 #[test]
 fn answers_leave_when_a_quota_is_used_and_not_when_all_others_are_done() {
     run(async {
-        let peers: Rc<RefCell<Vec<StdStream>>> = Rc::default();
+        let opened: Rc<RefCell<Vec<Connection>>> = Rc::default();
         let handled = Rc::new(RefCell::new([0_u64; 2]));
-        let answered_first = Rc::new(Cell::new(None));
-        let mut connections = Vec::new();
+        let waiting_first = Rc::new(Cell::new(None));
+        let (mut connections, mut peers) = (Vec::new(), Vec::new());
         for at in 0..2 {
-            let (peers, handled, answered_first) = (peers.clone(), handled.clone(), answered_first.clone());
-            let on_frame = {
-                let peers = peers.clone();
-                move |connection: &Connection, number: u64| {
-                    connection.send(&number.to_le_bytes()).unwrap();
-                    handled.borrow_mut()[at] += 1;
-                    let other = handled.borrow()[1 - at];
-                    if number == 0 && other > 0 {
-                        // The other one has begun and is not done: its answers are on their way.
-                        let answers = (&peers.borrow()[1 - at]).read(&mut [0; FRAME]).is_ok();
-                        answered_first.set(Some((answers, other)));
-                    }
+            let (opened, handled, waiting_first) = (opened.clone(), handled.clone(), waiting_first.clone());
+            let on_frame = move |connection: &Connection, number: u64| {
+                connection.send(&number.to_le_bytes()).unwrap();
+                handled.borrow_mut()[at] += 1;
+                let other = handled.borrow()[1 - at];
+                if number == 0 && other > 0 {
+                    // The other one has begun and is not done: its answers are on their way.
+                    waiting_first.set(Some((opened.borrow()[1 - at].queued(), other)));
                 }
             };
             let (socket, mut peer) = sockets();
             peer.write_all(&numbers(6000)).unwrap();
-            peer.set_nonblocking(true).unwrap();
-            peers.borrow_mut().push(peer);
+            peers.push(peer);
             connections.push((socket, on_frame));
         }
-        let connections: Vec<_> = connections
-            .into_iter()
-            .map(|(socket, on_frame)| {
-                Connection::open(socket, options(|_| {}), Frames::new(on_frame)).unwrap()
-            })
-            .collect();
+        for (socket, on_frame) in connections {
+            let connection = Connection::open(socket, options(|_| {}), Frames::new(on_frame)).unwrap();
+            opened.borrow_mut().push(connection);
+        }
         while handled.borrow().iter().any(|count| *count < 6000) {
             yield_now().await;
         }
-        let (answers, other) = answered_first.get().unwrap();
+        let (waiting, other) = waiting_first.get().unwrap();
         assert!(other < 6000, "the second began when the first was done");
-        assert!(answers, "{other} answers wait for the other connection");
-        connections.iter().for_each(Connection::close);
+        assert_eq!(waiting, 0, "bytes of {other} answers wait for the other connection");
+        opened.borrow().iter().for_each(Connection::close);
     });
 }
 
@@ -228,13 +221,12 @@ fn the_first_answers_of_one_that_is_alone_leave_while_the_others_are_made() {
         let answered = Rc::new(Cell::new(0));
         let (socket, mut peer) = sockets();
         peer.write_all(&numbers(128)).unwrap();
-        peer.set_nonblocking(true).unwrap();
         let on_frame = {
             let answered = answered.clone();
             move |connection: &Connection, number: u64| {
                 connection.send(&number.to_le_bytes()).unwrap();
                 if number == 100 {
-                    answered.set((&peer).read(&mut [0; 128 * FRAME]).unwrap_or(0) / FRAME);
+                    answered.set(101 - connection.queued() / FRAME);
                 }
             }
         };
@@ -244,7 +236,7 @@ fn the_first_answers_of_one_that_is_alone_leave_while_the_others_are_made() {
             yield_now().await;
         }
         // At the least, since they leave as well when their turn has taken its time: on a machine that is stopped meanwhile.
-        assert!(answered.get() >= 64, "{} answers were there when the hundredth was made", answered.get());
+        assert!(answered.get() >= 64, "{} answers had left when the hundredth was made", answered.get());
         connection.close();
     });
 }
@@ -278,6 +270,29 @@ fn a_paused_connection_decodes_no_frame_until_it_goes_on() {
             yield_now().await;
         }
         assert_eq!((seen.get(), ended.get()), (5000, Some(5000)));
+        connection.close();
+    });
+}
+
+#[test]
+fn the_end_is_told_behind_the_last_frame_though_that_one_pauses() {
+    run(async {
+        let (connection, mut peer, ended) = open(options(|_| {}), |connection, number| {
+            if number == 10 || number == 4999 {
+                connection.pause_receive();
+            }
+        });
+        peer.write_all(&numbers(5000)).unwrap();
+        drop(peer);
+        while connection.deferred() == 0 {
+            yield_now().await;
+        }
+        some_ticks(5).await;
+        connection.resume_receive();
+        while ended.get().is_none() {
+            yield_now().await;
+        }
+        assert_eq!(ended.get(), Some(5000));
         connection.close();
     });
 }

@@ -355,15 +355,28 @@ fn near_the_memory_limit_new_peers_of_a_datagram_socket_are_refused() {
 fn a_silent_peer_is_closed_and_one_that_talks_is_not() {
     over(&ALL, |carrier| async move {
         let idle = Duration::from_millis(500);
-        let pair = pair_with(carrier, |options| options.idle_timeout = Some(idle)).await;
-        let begun = corewire_runtime::now();
-        while corewire_runtime::now() - begun < idle + idle / 4 {
-            some_ticks(10).await;
-            pair.peer.send(b"x").unwrap();
+        for _ in 0..20 {
+            let pair = pair_with(carrier, |options| options.idle_timeout = Some(idle)).await;
+            let begun = std::time::Instant::now();
+            let (mut last, mut widest) = (begun, Duration::ZERO);
+            while begun.elapsed() < idle + idle / 4 && pair.connection.is_open() {
+                some_ticks(10).await;
+                if pair.connection.is_open() {
+                    pair.peer.send(b"x").unwrap();
+                }
+                widest = widest.max(last.elapsed());
+                last = std::time::Instant::now();
+            }
+            let was_closed = !pair.connection.is_open();
+            let reason = pair.record.wait_for("closed").await;
+            assert_eq!(reason, "closed: idle for 500ms");
+            if !was_closed {
+                return;
+            }
+            // On a machine that stops for so long it was silent: once more.
+            assert!(widest > idle / 2, "{carrier:?}: closed, though it talked every {widest:?} at least");
         }
-        assert!(pair.connection.is_open(), "{carrier:?}: {:?}", pair.record.log());
-        let reason = pair.record.wait_for("closed").await;
-        assert_eq!(reason, "closed: idle for 500ms");
+        panic!("this machine is too busy for this test");
     });
 }
 

@@ -183,15 +183,19 @@ fn blocking_work_gives_its_result_to_the_task() {
 #[test]
 fn sleeping_tasks_wake_in_order_and_never_early() {
     run(async {
-        let started = std::time::Instant::now();
-        let late = spawn_local(async move {
-            sleep(Duration::from_millis(30)).await;
-            started.elapsed()
+        let woken = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let tasks = [30, 10].map(|ms| {
+            let (woken, started) = (woken.clone(), std::time::Instant::now());
+            spawn_local(async move {
+                sleep(Duration::from_millis(ms)).await;
+                assert!(started.elapsed() >= Duration::from_millis(ms), "{ms} ms");
+                woken.borrow_mut().push(ms);
+            })
         });
-        sleep(Duration::from_millis(10)).await;
-        let early = started.elapsed();
-        let late = late.await.unwrap();
-        assert!(early >= Duration::from_millis(10) && late >= Duration::from_millis(30) && early < late);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*woken.borrow(), [10, 30]);
         assert!(timeout(Duration::from_millis(5), std::future::pending::<()>()).await.is_err());
         Ok(())
     });

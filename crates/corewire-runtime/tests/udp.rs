@@ -234,7 +234,9 @@ fn a_panic_closes_its_socket_and_nothing_else() {
         client.send_to(b"fine", alive).await.unwrap();
         let mut buffer = [0; 10];
         assert_eq!(client.recv_from(&mut buffer).await.unwrap().from, Some(alive));
-        sleep(Duration::from_millis(5)).await;
+        while calls.borrow().is_empty() {
+            sleep(Duration::from_millis(1)).await;
+        }
         assert_eq!(*calls.borrow(), ["closed"]);
     });
 }

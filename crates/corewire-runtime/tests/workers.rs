@@ -62,8 +62,15 @@ fn an_aborted_task_drops_its_state_and_a_detached_one_goes_on() {
             sleep(Duration::from_millis(1)).await;
             sender.send(7).unwrap();
         }));
-        sleep(Duration::from_millis(10)).await;
-        assert_eq!(receiver.try_recv(), Ok(7));
+        let sent = timeout(PATIENCE, async {
+            loop {
+                match receiver.try_recv() {
+                    Err(mpsc::TryRecvError::Empty) => sleep(Duration::from_millis(1)).await,
+                    sent => return sent,
+                }
+            }
+        });
+        assert_eq!(sent.await, Ok(Ok(7)));
 
         let done = spawn_local(async { "result" });
         yield_now().await;
