@@ -174,18 +174,28 @@ fn a_peer_that_is_gone_is_noticed_while_its_connection_is_paused_for_memory() {
 
 #[test]
 fn a_peer_that_is_gone_is_noticed_while_its_connection_is_paused_by_its_user() {
-    for with_reset in [true, false] {
-        run(async move {
-            let (connection, record, peer) = recorded(options(|_| {}));
-            connection.pause_receive();
-            some_ticks(5).await;
-            let log = end_while_paused(peer, &record, with_reset).await;
-            match with_reset {
-                true => assert!(log[1].starts_with("closed: the connection is lost"), "{log:?}"),
-                false => assert_eq!(log[1..], ["read closed", "closed: closed by the peer"]),
-            }
-        });
-    }
+    run(async move {
+        let (connection, record, peer) = recorded(options(|_| {}));
+        connection.pause_receive();
+        some_ticks(5).await;
+        let log = end_while_paused(peer, &record, true).await;
+        assert!(log[1].starts_with("closed: the connection is lost"), "{log:?}");
+    });
+}
+
+#[test]
+fn the_end_of_a_peer_is_told_when_its_users_pause_is_over() {
+    run(async {
+        let (connection, record, peer) = recorded(options(|_| {}));
+        connection.pause_receive();
+        some_ticks(5).await;
+        drop(peer);
+        some_ticks(20).await;
+        assert_eq!(record.log(), ["open"]);
+        connection.resume_receive();
+        record.wait_for("closed: closed by the peer").await;
+        assert_eq!(record.count("read closed"), 1);
+    });
 }
 
 #[test]

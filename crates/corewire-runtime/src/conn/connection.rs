@@ -197,10 +197,9 @@ impl Connection {
         self.core.shutdown_write(self.id);
     }
 
-    /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back by its full window. That the
-    /// connection is lost is noticed meanwhile, and so is the peer's end if it has sent nothing before that is not received
-    /// yet. Datagrams that come are dropped, and counted in
-    /// [`WorkerStats::datagrams_dropped`](crate::WorkerStats).
+    /// Receives nothing until [`resume_receive`](Self::resume_receive); the peer is held back by its full window. The
+    /// peer's end is told then too, but that the connection is lost ends it at once. Datagrams that come meanwhile are
+    /// dropped, and counted in [`WorkerStats::datagrams_dropped`](crate::WorkerStats).
     pub fn pause_receive(&self) {
         self.core.pause(self.id, PauseSet::USER);
     }

@@ -82,6 +82,11 @@ impl State {
         }
     }
 
+    /// The peer has finished, and the protocol was not told yet.
+    pub(crate) const fn is_read_ending(&self) -> bool {
+        matches!(self, Self::Open { read: ReadState::Ending, .. })
+    }
+
     /// The peer has finished and all that it sent is decoded: true once, when the protocol is to be told.
     pub(crate) fn take_read_end(&mut self) -> bool {
         match self {

@@ -278,7 +278,7 @@ impl Core {
 
     pub(super) fn resume_conn(&self, conn: &mut Conn, why: PauseSet, driver: &mut Driver) {
         conn.pauses = conn.pauses.without(why);
-        if conn.has_input() {
+        if conn.has_input() || conn.state.is_read_ending() {
             self.turns.list(conn);
         }
         self.sync_receiving(conn, driver);
@@ -320,10 +320,12 @@ fn discard(core: &Core, conn: &Conn) {
     while conn.transport.read(core).is_some() {}
 }
 
-/// All that the peer sent was handed over: true once, when the protocol is to be told. What is deferred goes before.
+/// All that the peer sent was handed over: true once, when the protocol is to be told. What is deferred goes before; a
+/// pause that the protocol knows of holds back the end too.
 fn take_read_end(conn: &mut Conn) -> bool {
     if conn.transport.is_at_end() {
         conn.state.note_read_ended();
     }
-    !conn.has_input() && conn.state.take_read_end()
+    let is_held_back = conn.pauses.without(PauseSet::MEMORY).without(PauseSet::QUOTA) != PauseSet::default();
+    !conn.has_input() && !is_held_back && conn.state.take_read_end()
 }
