@@ -63,6 +63,10 @@ counters! {
     datagrams_refused,
     /// Datagrams dropped because their session took none just then.
     datagrams_dropped,
+    /// Handshakes of TLS that were completed, on either side.
+    tls_handshakes,
+    /// Handshakes of TLS that failed; why is in the log at the level `debug`.
+    tls_handshake_failures,
     /// Handlers and tasks that panicked.
     panics,
     /// Accepts that failed because a resource was short.
@@ -77,7 +81,7 @@ counters! {
     inbox_bytes,
     /// Bytes of memory held now for payloads of RPC calls that were not taken.
     payload_bytes,
-    /// Bytes of memory held now by KCP conversations.
+    /// Bytes of memory held now by KCP conversations, and by TLS for what is not whole or not sent.
     transport_bytes,
 }
 

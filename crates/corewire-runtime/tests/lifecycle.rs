@@ -1,4 +1,4 @@
-//! One life cycle, whatever carries the connection: each test runs over a TCP socket, a UDP peer and a KCP conversation.
+//! One life cycle, whatever carries the connection: each test runs over a TCP socket, TLS, a UDP peer and a KCP conversation.
 
 #![allow(clippy::unwrap_used)] // a panic is a failed test
 
@@ -22,17 +22,31 @@ use corewire_runtime::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
     Tcp,
+    #[cfg(feature = "tls")]
+    Tls12,
+    #[cfg(feature = "tls")]
+    Tls13,
     Udp,
     Kcp,
 }
 
+#[cfg(feature = "tls")]
+const ALL: [Carrier; 5] = [Carrier::Tcp, Carrier::Tls12, Carrier::Tls13, Carrier::Udp, Carrier::Kcp];
+#[cfg(not(feature = "tls"))]
 const ALL: [Carrier; 3] = [Carrier::Tcp, Carrier::Udp, Carrier::Kcp];
 /// Those that hold a sender back.
+#[cfg(feature = "tls")]
+const STREAMS: [Carrier; 4] = [Carrier::Tcp, Carrier::Tls12, Carrier::Tls13, Carrier::Kcp];
+#[cfg(not(feature = "tls"))]
 const STREAMS: [Carrier; 2] = [Carrier::Tcp, Carrier::Kcp];
 
 impl Carrier {
     fn is_stream(self) -> bool {
         self != Self::Udp
+    }
+
+    fn is_datagram_socket(self) -> bool {
+        matches!(self, Self::Udp | Self::Kcp)
     }
 }
 
@@ -70,7 +84,7 @@ impl Server {
     fn new(carrier: Carrier, options: Rc<ConnectionOptions>, action: MakeAction) -> Self {
         let opened: Rc<RefCell<Vec<(Connection, Record)>>> = Rc::default();
         let mut server = Self { carrier, options, address: None, port: None, opened, action };
-        if carrier != Carrier::Tcp {
+        if carrier.is_datagram_socket() {
             let udp_options = UdpOptions::default();
             let socket = open("127.0.0.1:0".parse().unwrap(), &udp_options).unwrap();
             server.address = socket.local_addr().unwrap().as_socket();
@@ -114,16 +128,43 @@ impl Server {
                 udp::connect(address, &udp_options, peer_options, Box::new(protocol)).unwrap()
             }
             _ => {
-                let (socket, peer) = sockets();
-                socket.set_send_buffer_size(16 * 1024).unwrap();
-                peer.set_nonblocking(true).unwrap();
-                Connection::open(socket, self.options.clone(), recorder(&self.opened, &self.action)).unwrap();
-                Connection::open(Socket::from_fd(peer.into()).unwrap(), peer_options, protocol).unwrap()
+                let served = recorder(&self.opened, &self.action);
+                stream_pair(self.carrier, self.options.clone(), served, peer_options, protocol).1
             }
         };
         peer.send(b"hello").unwrap();
         (peer, peer_record)
     }
+}
+
+/// Both ends of a connection on a socket of its own.
+fn stream_pair(
+    carrier: Carrier,
+    options: Rc<ConnectionOptions>,
+    protocol: impl Protocol,
+    peer_options: Rc<ConnectionOptions>,
+    peer_protocol: impl Protocol,
+) -> (Connection, Connection) {
+    let (socket, peer) = sockets();
+    socket.set_send_buffer_size(16 * 1024).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let peer = Socket::from_fd(peer.into()).unwrap();
+    #[cfg(feature = "tls")]
+    if let Carrier::Tls12 | Carrier::Tls13 = carrier {
+        let authority = tls::Authority::new();
+        let versions = if carrier == Carrier::Tls12 { tls::ONLY_12 } else { tls::ONLY_13 };
+        let (server, client) = (authority.server(versions), authority.client(versions));
+        let name = tls::name("localhost");
+        return (
+            Connection::open_tls(socket, &server, options, protocol).unwrap(),
+            Connection::open_connecting_tls(peer, &client, name, peer_options, peer_protocol).unwrap(),
+        );
+    }
+    assert_eq!(carrier, Carrier::Tcp);
+    (
+        Connection::open(socket, options, protocol).unwrap(),
+        Connection::open(peer, peer_options, peer_protocol).unwrap(),
+    )
 }
 
 fn recorder(opened: &Rc<RefCell<Vec<(Connection, Record)>>>, action: &MakeAction) -> Recorder {
@@ -491,14 +532,6 @@ fn the_rest_of_a_stream_s_quota_is_deferred_and_a_datagram_is_decoded_whole() {
         };
         let udp_options = UdpOptions::default();
         let (_server, peer) = match carrier {
-            Carrier::Tcp => {
-                let (socket, peer) = sockets();
-                peer.set_nonblocking(true).unwrap();
-                let connection = Connection::open(socket, options(|_| {}), make()).unwrap();
-                let peer = Socket::from_fd(peer.into()).unwrap();
-                let record = Record::default();
-                (Some(connection), Connection::open(peer, options(|_| {}), Recorder::new(&record)).unwrap())
-            }
             Carrier::Udp | Carrier::Kcp => {
                 let socket = open("127.0.0.1:0".parse().unwrap(), &udp_options).unwrap();
                 let address = socket.local_addr().unwrap().as_socket().unwrap();
@@ -512,6 +545,12 @@ fn the_rest_of_a_stream_s_quota_is_deferred_and_a_datagram_is_decoded_whole() {
                     kcp::connect(address, &udp_options, &kcp_options(), options(|_| {}), protocol)
                 };
                 (None, peer.unwrap())
+            }
+            stream => {
+                let protocol = Recorder::new(&Record::default());
+                let (connection, peer) =
+                    stream_pair(stream, options(|_| {}), make(), options(|_| {}), protocol);
+                (Some(connection), peer)
             }
         };
         let sent: Vec<u8> = (0..20_000).map(|at| (at % 251) as u8).collect();

@@ -20,6 +20,8 @@ use super::waiters::Waiter;
 use crate::error::SendError;
 use crate::memory::{Charge, MemoryKind};
 use crate::protocol::Protocol;
+use crate::secured::TlsInfo;
+use crate::transport::tls::{ClientTls, ServerName, ServerTls};
 use crate::worker::Core;
 
 /// A handle on a connection of this worker. Cheap to clone; outliving the connection it does no harm.
@@ -55,6 +57,47 @@ impl Connection {
         protocol: impl Protocol,
     ) -> io::Result<Self> {
         Core::current_or_panic("Connection::open_connecting").open(socket, options, Box::new(protocol), true)
+    }
+
+    /// Hands an accepted socket whose peer speaks TLS to the current worker: [`Protocol::on_open`] follows when the handshake
+    /// is done, or [`Protocol::on_closed`] if it fails.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket, or the configuration cannot be used.
+    ///
+    /// # Panics
+    /// Outside a worker.
+    pub fn open_tls(
+        socket: Socket,
+        tls: &ServerTls,
+        options: Rc<ConnectionOptions>,
+        protocol: impl Protocol,
+    ) -> io::Result<Self> {
+        Core::current_or_panic("Connection::open_tls").open_tls(socket, tls, options, Box::new(protocol))
+    }
+
+    /// As [`open_connecting`](Self::open_connecting), over TLS with the server of this name: [`Protocol::on_open`] follows
+    /// when the handshake is done.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket, or the configuration cannot be used.
+    ///
+    /// # Panics
+    /// Outside a worker.
+    pub fn open_connecting_tls(
+        socket: Socket,
+        tls: &ClientTls,
+        name: ServerName,
+        options: Rc<ConnectionOptions>,
+        protocol: impl Protocol,
+    ) -> io::Result<Self> {
+        let core = Core::current_or_panic("Connection::open_connecting_tls");
+        core.connect_tls(socket, tls, name, options, Box::new(protocol))
+    }
+
+    /// What was agreed on in the handshake, of a connection over TLS that is established.
+    pub fn tls(&self) -> Option<Rc<TlsInfo>> {
+        self.core.conns.with(self.id, |conn| conn.transport.tls_info()).flatten()
     }
 
     /// Sends bytes: they are copied to the queue and leave at the end of the tick, or at once when they are many.

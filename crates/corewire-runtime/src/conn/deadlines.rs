@@ -45,6 +45,8 @@ pub(crate) struct Observed {
     pub(crate) is_paused: bool,
     /// It was told to close, and only its queue counts.
     pub(crate) is_draining: bool,
+    /// Since when a part of something has come that the transport can read only whole.
+    pub(crate) partial_since: Option<u64>,
     /// No frame spans two datagrams, and nobody holds their sender back: only silence counts.
     pub(crate) is_datagram: bool,
 }
@@ -99,6 +101,10 @@ impl Deadlines {
         let mut next = NextLook { now: observed.now, at: None };
         // One that is served without having asked need not begin.
         self.awaits_first &= self.sent == 0;
+        if let Some(partial) = observed.partial_since {
+            // As a frame that has begun.
+            self.in_frame_since = Some(self.in_frame_since.map_or(partial, |since| since.min(partial)));
+        }
         if !observed.is_draining {
             if let Some(timeout) = options.idle_timeout
                 && next.is_over(observed.last_active, timeout)
@@ -214,6 +220,7 @@ mod tests {
             is_paused: false,
             is_draining: false,
             is_datagram: false,
+            partial_since: None,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::secured::TlsError;
+
 /// Why a connection ended; every connection ends with exactly one of these.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -16,6 +18,9 @@ pub enum CloseReason {
     /// The kernel reports the connection lost.
     #[error("the connection is lost: {0}")]
     Io(#[from] io::Error),
+    /// The handshake of TLS has failed, a record cannot be read, or the stream was cut.
+    #[error(transparent)]
+    Tls(Box<TlsError>),
     /// Nothing was received or sent for the idle timeout.
     #[error("idle for {0:?}")]
     IdleTimeout(Duration),

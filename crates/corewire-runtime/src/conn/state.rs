@@ -51,6 +51,12 @@ pub(crate) enum WriteState {
 }
 
 impl State {
+    /// A connect has succeeded.
+    pub(crate) const fn established(finish_write: bool) -> Self {
+        let write = if finish_write { WriteState::Finishing } else { WriteState::Open };
+        Self::Open { write, read: ReadState::Open }
+    }
+
     /// Not told to close.
     #[inline]
     pub(crate) const fn is_active(&self) -> bool {

@@ -161,7 +161,7 @@ impl ConnTable {
         let id = ConnId { index, generation: self.generation };
         self.generation = self.generation.wrapping_add(1);
         let conn = Box::new(make(id));
-        if let Transport::Socket(socket) = conn.transport {
+        if let Some(socket) = conn.transport.own_socket() {
             let at = socket.index();
             if at >= self.by_socket.len() {
                 self.by_socket.resize(at + 1, u32::MAX);

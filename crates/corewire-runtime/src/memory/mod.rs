@@ -31,7 +31,8 @@ pub enum MemoryKind {
     Inbox,
     /// Payloads of RPC calls that were not taken yet.
     Payload,
-    /// What KCP keeps: segments that wait to be acknowledged, to be read, or for those before them.
+    /// What KCP keeps: segments that wait to be acknowledged, to be read, or for those before them. What TLS keeps:
+    /// handshakes, records that are not whole, and what the socket did not take.
     Transport,
 }
 

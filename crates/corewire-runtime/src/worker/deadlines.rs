@@ -54,6 +54,7 @@ impl Core {
             is_paused: !conn.pauses.is_empty(),
             is_draining: !conn.state.is_active(),
             is_datagram: conn.transport.is_datagram(),
+            partial_since: conn.transport.partial_since(),
         };
         match conn.deadlines.check(&conn.options, observed) {
             Ok(next) => conn.look = next.map(|next| self.look_after(conn.id, next)),

@@ -15,6 +15,7 @@ use crate::panic::{guarded, panic_advice};
 use crate::protocol::Protocol;
 use crate::stats::Counters;
 use crate::transport::Transport;
+use crate::transport::tls::Lost;
 
 impl Core {
     pub(crate) fn open(
@@ -49,7 +50,7 @@ impl Core {
         Connection { core: self.clone(), id }
     }
 
-    fn add_conn(
+    pub(super) fn add_conn(
         &self,
         transport: Transport,
         options: Rc<ConnectionOptions>,
@@ -107,8 +108,11 @@ impl Core {
     pub(crate) fn connected(self: &Rc<Self>, socket: Token) {
         let established = self.conns.with_socket(socket, |conn| {
             let State::Connecting { finish_write } = conn.state else { return None };
-            let write = if finish_write { WriteState::Finishing } else { WriteState::Open };
-            conn.state = State::Open { write, read: ReadState::Open };
+            if conn.transport.is_tls() {
+                self.list_handshake(conn);
+                return None;
+            }
+            conn.state = State::established(finish_write);
             conn.last_active = self.timers.now_ms();
             Some(conn.id)
         });
@@ -122,6 +126,7 @@ impl Core {
 
     /// A socket is lost.
     pub(crate) fn failed(&self, socket: Token, error: io::Error) {
+        let Some(Lost::Failed(error)) = self.lost_in_handshake(socket, Lost::Failed(error)) else { return };
         if self.conns.with_socket(socket, |conn| self.close_now(conn, CloseReason::Io(error))).is_none() {
             self.end_linger(socket);
         }
@@ -130,7 +135,7 @@ impl Core {
     /// A transport has ended by itself. If the peer `took_all`, a close that waited for that is complete.
     pub(crate) fn ended(&self, id: ConnId, reason: CloseReason, took_all: bool) {
         self.conns.with(id, |conn| match took_all && conn.is_draining() {
-            true => self.finish_draining(conn),
+            true => self.finish_draining(conn, &mut self.driver.borrow_mut()),
             false => self.close_now(conn, reason),
         });
     }
@@ -200,7 +205,7 @@ impl Core {
                 *write = WriteState::Finishing;
                 conn.out.close_room();
                 if conn.out.is_empty() {
-                    self.finish_write(conn, &self.driver.borrow());
+                    self.finish_write(conn, &mut self.driver.borrow_mut());
                 }
             }
             _ => {}
@@ -210,7 +215,10 @@ impl Core {
     pub(crate) fn begin_close(&self, id: ConnId, reason: CloseReason) {
         self.conns.with(id, |conn| match conn.state {
             State::Connecting { .. } => self.close_now(conn, reason),
-            State::Open { read, .. } if self.queued_on(conn) == 0 && conn.transport.finish(self) => {
+            State::Open { read, .. }
+                if self.queued_on(conn) == 0
+                    && conn.transport.finish(self, &mut self.driver.borrow_mut()) =>
+            {
                 self.enter_closed(conn, reason, read == ReadState::Open);
             }
             State::Open { read, .. } => {
@@ -260,8 +268,8 @@ impl Core {
     }
 
     /// All that a draining connection had to send is handed over.
-    pub(crate) fn finish_draining(&self, conn: &mut Conn) {
-        if !conn.transport.finish(self) {
+    pub(crate) fn finish_draining(&self, conn: &mut Conn, driver: &mut Driver) {
+        if !conn.transport.finish(self, driver) {
             return;
         }
         if let State::Draining(draining) = &mut conn.state {
@@ -271,10 +279,18 @@ impl Core {
         }
     }
 
+    /// Ends a connection whose peer is still to read why.
+    pub(super) fn close_lingering(&self, conn: &mut Conn, reason: CloseReason) {
+        if !conn.state.is_closed() {
+            self.enter_closed(conn, reason, true);
+        }
+    }
+
     fn enter_closed(&self, conn: &mut Conn, reason: CloseReason, lingers: bool) {
         if let State::Draining(draining) = &conn.state {
             self.timers.cancel(draining.timer);
         }
+        self.end_handshake_timer(conn);
         conn.state = State::Closed { reason: Box::new(reason), lingers };
         conn.out.close_room();
         self.turns.quota.stop_for(conn.id);
@@ -307,7 +323,7 @@ impl Core {
     }
 
     /// Tells the peer that nothing more follows.
-    pub(super) fn finish_write(&self, conn: &mut Conn, driver: &Driver) {
+    pub(super) fn finish_write(&self, conn: &mut Conn, driver: &mut Driver) {
         if let State::Open { write: write @ WriteState::Finishing, .. } = &mut conn.state {
             *write = WriteState::Finished;
             conn.transport.finish_write(self, driver);

@@ -68,12 +68,14 @@ impl Core {
 
     /// The worker ends: what was accepted for sending leaves first, as long as the peers take it.
     pub(crate) fn finish_sending(&self) {
-        let has_unsent =
-            |conn: &&Conn| conn.transport.is_socket() && !conn.out.is_empty() && !conn.state.is_connecting();
+        let has_unsent = |conn: &&Conn| {
+            let owes = self.queued_on(conn) > 0 || conn.transport.owes_goodbye();
+            conn.transport.own_socket().is_some() && owes && !conn.state.is_connecting()
+        };
         let unsent: Vec<_> =
             self.conns.table.borrow().iter().filter(has_unsent).map(|conn| conn.id).collect();
         unsent.into_iter().for_each(|id| self.begin_close(id, CloseReason::Shutdown));
-        let is_awaited = |conn: &Conn| conn.transport.is_socket() && conn.is_draining();
+        let is_awaited = |conn: &Conn| conn.transport.own_socket().is_some() && conn.is_draining();
         let mut now = corewire_driver::clock::now();
         let (limit, mut until) = (now + SHUTDOWN_SEND_MAX, now + SHUTDOWN_STALL_MAX);
         let mut sent = self.counters.sent_bytes.get();

@@ -16,6 +16,7 @@ mod tasks;
 mod tests;
 mod tick;
 mod timers;
+mod tls;
 mod turns;
 
 pub(crate) use self::quota::Meter;
@@ -35,6 +36,7 @@ use self::memory::Memory;
 use self::senders::Senders;
 use self::tasks::Tasks;
 use self::timers::Timers;
+use self::tls::Handshakes;
 use self::turns::Turns;
 use crate::blocking::BlockingPool;
 use crate::conn::{ConnId, Connections};
@@ -43,6 +45,7 @@ use crate::mailbox::Mailbox;
 use crate::memory::{Account, SharedBudget};
 use crate::stats::{Counters, PublishedCounters};
 use crate::task::TaskKey;
+use crate::transport::tls::Scratch;
 use crate::udp::UdpSockets;
 
 /// Names a worker of this process, whichever runtime it belongs to; never used again.
@@ -106,6 +109,9 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     pub(crate) udp: UdpSockets,
     pub(crate) memory: Memory,
+    handshakes: Handshakes,
+    /// What connections over TLS share.
+    pub(crate) tls: Scratch,
     listeners: Listeners,
     lingering: Lingering,
     pub(crate) counters: Counters,
@@ -142,6 +148,8 @@ impl Core {
             timers: Timers::new(),
             udp: UdpSockets::default(),
             memory: Memory::new(memory),
+            handshakes: Handshakes::default(),
+            tls: Scratch::new(),
             listeners: Listeners::default(),
             lingering: Lingering::default(),
             counters: Counters::default(),

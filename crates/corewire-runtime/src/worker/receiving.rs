@@ -16,6 +16,8 @@ use crate::conn::{Conn, ConnId, PauseSet};
 use crate::memory::{Account, Charge, MemoryKind};
 use crate::protocol::Protocol;
 use crate::stats::Counters;
+use crate::transport::Transport;
+use crate::transport::tls::Lost;
 
 /// Aborted tasks whose futures wait for the end of a step of the tick; more are dropped after the turn they came in.
 const ABORTED_MAX: usize = 32;
@@ -36,6 +38,11 @@ impl Core {
         let arrived = {
             let mut conns = self.conns.table.borrow_mut();
             let Some(conn) = conns.of_socket(socket).filter(|conn| conn.state.is_active()) else { return };
+            if conn.transport.is_tls() {
+                let id = conn.id;
+                drop(conns);
+                return self.received_tls(id, data);
+            }
             self.note_received(conn, data.len());
             if conn.greedy || !conn.pauses.is_empty() || conn.has_input() {
                 return self.queue_input(conn, |input| input.push_back(data));
@@ -43,6 +50,24 @@ impl Core {
             conn.protocol.take().map(|protocol| (conn.id, protocol))
         };
         if let Some((id, protocol)) = arrived {
+            self.serve_arrival(id, protocol, data);
+        }
+    }
+
+    /// Bytes of the stream have arrived, whatever they came in.
+    pub(super) fn arrived(self: &Rc<Self>, id: ConnId, data: Bytes) {
+        let arrived = self.conns.with(id, |conn| {
+            if !conn.state.is_active() {
+                return None;
+            }
+            conn.last_active = self.timers.now_ms();
+            if conn.greedy || !conn.pauses.is_empty() || conn.has_input() {
+                self.queue_input(conn, |input| input.push_back(data));
+                return None;
+            }
+            Some((conn.protocol.take()?, data))
+        });
+        if let Some(Some((protocol, data))) = arrived {
             self.serve_arrival(id, protocol, data);
         }
     }
@@ -212,8 +237,19 @@ impl Core {
         self.tell_read_end(id, read_ended);
     }
 
-    fn tell_read_end(self: &Rc<Self>, id: ConnId, is_due: Option<bool>) {
+    pub(super) fn tell_read_end(self: &Rc<Self>, id: ConnId, is_due: Option<bool>) {
         if is_due == Some(true) {
+            let cut = self.conns.with(id, |conn| match &mut conn.transport {
+                Transport::Tls(tls) => {
+                    let failure = tls.take_read_failure()?;
+                    self.fail_tls(conn, failure);
+                    Some(())
+                }
+                _ => None,
+            });
+            if let Some(Some(())) = cut {
+                return;
+            }
             self.call(id, |protocol, connection| protocol.on_read_closed(connection));
         }
     }
@@ -249,7 +285,13 @@ impl Core {
 
     /// The peer of a socket has finished sending.
     pub(crate) fn read_closed(self: &Rc<Self>, socket: Token) {
+        if self.lost_in_handshake(socket, Lost::Closed).is_none() {
+            return;
+        }
         let told = self.conns.with_socket(socket, |conn| {
+            if let Transport::Tls(tls) = &mut conn.transport {
+                tls.read_closed();
+            }
             conn.state.note_read_ended();
             (conn.id, take_read_end(conn))
         });

@@ -105,6 +105,7 @@ impl Core {
     pub(crate) fn queued_on(&self, conn: &Conn) -> usize {
         match &conn.transport {
             Transport::UdpPeer(_) => self.udp.queued(conn.transport.socket()),
+            Transport::Tls(_) => conn.out.len() + conn.transport.unsent(),
             Transport::Socket(_) | Transport::Kcp(_) => conn.out.len(),
         }
     }
@@ -192,7 +193,7 @@ impl Core {
                 Ok(taken) => {
                     self.note_sent(conn, taken);
                     sent = taken;
-                    if taken < whole {
+                    if taken < whole || conn.transport.unsent() > 0 {
                         conn.flush = Flush::Blocked;
                     }
                 }
@@ -233,12 +234,30 @@ impl Core {
 
     /// One send of what is queued (and more only while the queue has more slices than one call takes).
     pub(crate) fn flush_conn(&self, conn: &mut Conn, driver: &mut Driver, pool: &mut BufferPool) {
+        if conn.transport.is_tls() && !self.flush_transport(conn, driver) {
+            return;
+        }
         while !conn.out.is_empty() && conn.flush != Flush::Blocked {
             if !self.flush_once(conn, driver, pool, usize::MAX) {
                 return;
             }
         }
         self.flushed(conn, driver);
+    }
+
+    /// Sends what the transport has from before; whether what is queued may follow.
+    fn flush_transport(&self, conn: &mut Conn, driver: &mut Driver) -> bool {
+        match conn.transport.flush(self, driver) {
+            Ok(true) => !conn.state.is_connecting(),
+            Ok(false) => {
+                conn.flush = Flush::Blocked;
+                false
+            }
+            Err(error) => {
+                self.close_now(conn, CloseReason::Io(error));
+                false
+            }
+        }
     }
 
     /// One send of up to `most` bytes; `false` when the connection is lost.
@@ -249,7 +268,7 @@ impl Core {
         match conn.transport.write(self, driver, &slices[..count]) {
             Ok(sent) => {
                 self.note_sent(conn, sent);
-                if sent < total {
+                if sent < total || conn.transport.unsent() > 0 {
                     conn.flush = Flush::Blocked;
                 }
                 conn.out.advance(sent, pool);
@@ -292,7 +311,7 @@ impl Core {
         }
         match conn.state {
             State::Open { .. } => self.finish_write(conn, driver),
-            State::Draining(_) => self.finish_draining(conn),
+            State::Draining(_) => self.finish_draining(conn, driver),
             State::Connecting { .. } | State::Closed { .. } => {}
         }
     }

@@ -56,6 +56,7 @@ impl Core {
         Counters::add(&self.counters.ticks, 1);
         self.take_events();
         self.open_accepted();
+        self.serve_handshakes();
         let mut meter = Meter::new();
         self.drain_mailbox(commands, || meter.is_used(0));
         self.wake_woken();
@@ -97,6 +98,7 @@ impl Core {
             || self.senders.has_work()
             || !self.conns.closed.borrow().is_empty()
             || self.listeners.has_accepted()
+            || self.handshakes.has_work()
             || self.udp.has_work()
             || self.driver.borrow().has_pending();
         if work_left {
@@ -197,6 +199,7 @@ impl Core {
                 TimerAction::Wake(waker) => self.guard(|| waker.wake()),
                 TimerAction::Deadlines(round) => self.check_deadlines(round),
                 TimerAction::CloseTimeout(id) => self.close_timed_out(id),
+                TimerAction::Handshake(id) => self.handshake_timed_out(id),
                 TimerAction::Protocol(id) => self.call_timer(id),
                 TimerAction::Linger(socket) => self.end_linger(socket),
                 TimerAction::Udp(socket) => self.udp_timer(socket),

@@ -16,6 +16,8 @@ pub(crate) enum TimerAction {
     Deadlines(u32),
     /// The peer does not take the last bytes of a closing connection.
     CloseTimeout(ConnId),
+    /// The handshake of TLS has had its time.
+    Handshake(ConnId),
     /// [`Protocol::on_timer`](crate::Protocol::on_timer).
     Protocol(ConnId),
     /// The peer of a closed connection has had its time to finish.

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test file uses a part of it
 
+#[cfg(feature = "tls")]
+pub mod tls;
+
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
