@@ -5,6 +5,7 @@ mod bench;
 mod call;
 mod load;
 mod serve;
+mod tls;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -18,6 +19,7 @@ pub(crate) use bench::{BenchArgs, BenchDriver, BenchKind};
 pub(crate) use call::{CallArgs, CallStyle};
 pub(crate) use load::{LoadArgs, LoadKind};
 pub(crate) use serve::{CodecKind, ServeArgs, ServeKind};
+pub(crate) use tls::{ServeTlsArgs, TlsArgs};
 
 /// Serve, load and measure network services.
 ///

@@ -1,6 +1,8 @@
 //! Test tools shared by the crates of Corewire.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "certificates")]
+pub mod certificates;
 mod choices;
 pub mod clock;
 pub mod framing;

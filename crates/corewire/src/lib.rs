@@ -39,6 +39,7 @@ mod object;
 mod reader;
 pub mod server;
 mod session;
+pub mod tls;
 pub mod uri;
 
 pub use bytes::Bytes;

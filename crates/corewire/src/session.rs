@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_proto::codec::{Codec, EncodeError, FrameHead, FrameKind, Prefix};
-use corewire_runtime::{CloseReason, Connection, SendError, Waiter};
+use corewire_runtime::{CloseReason, Connection, SendError, TlsInfo, Waiter};
 
 use crate::frame::Frame;
 
@@ -400,6 +400,12 @@ impl Session {
     /// When called from inside itself.
     pub fn with_data<T: 'static, R>(&self, look: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.base().data.borrow_mut().as_mut()?.downcast_mut().map(look)
+    }
+
+    /// What was agreed on in the handshake, of a session over TLS: the certificates of the peer, which are verified, the
+    /// protocol chosen by ALPN, the name that was asked for.
+    pub fn tls(&self) -> Option<Rc<TlsInfo>> {
+        self.connection().tls()
     }
 
     /// The connection below.

@@ -13,6 +13,7 @@ use std::str::FromStr;
 pub use error::UriError;
 
 use crate::kcp::{KeySource, Parameters};
+use crate::tls::TlsFiles;
 
 /// Where a server listens or a client connects: `[scheme "://"] host [":" port] [rest]`.
 ///
@@ -20,8 +21,9 @@ use crate::kcp::{KeySource, Parameters};
 /// - The host is a name, an IPv4 address, an IPv6 address (in brackets, or bare if no port follows), or `*` for
 ///   any address. `unix://` has `/path` or `@abstract` in its place, and neither port nor rest.
 /// - The port is 0 to 65,535. `http` and `ws` default to 80, `https` and `wss` to 443.
-/// - The rest, from the first `/`, `?` or `#`, is ignored; but `kcp` takes the parameters that the module
-///   [`kcp`](crate::kcp) lists, such as `?key-file=PATH`, and nothing else after a `?`. (`#` and `&` cannot be part of them.)
+/// - The rest, from the first `/`, `?` or `#`, is ignored; but `kcp` and `tls` take the parameters that the modules
+///   [`kcp`](crate::kcp) and [`tls`](crate::tls) list, such as `?key-file=PATH` and `?ca=PATH`, and nothing else after a `?`.
+///   (`#` and `&` cannot be part of them.)
 ///
 /// Names, schemes and addresses are brought to one form, so that equal addresses compare equal and
 /// [`Display`](fmt::Display) writes what [`parse`](Self::parse) reads back.
@@ -45,6 +47,7 @@ pub struct NetUri {
     host: Host,
     port: Option<u16>,
     kcp: Parameters,
+    tls: Option<Box<TlsFiles>>,
 }
 
 /// The protocols that a [`NetUri`] can name.
@@ -67,6 +70,8 @@ pub enum Scheme {
     Unix,
     /// `kcp`, KCP over UDP.
     Kcp,
+    /// `tls`, TLS over TCP.
+    Tls,
 }
 
 /// The host of a [`NetUri`].
@@ -125,6 +130,11 @@ impl NetUri {
     /// What it says of KCP.
     pub(crate) const fn kcp_parameters(&self) -> &Parameters {
         &self.kcp
+    }
+
+    /// The files of certificates that a `tls` URI names, if it names some.
+    pub fn tls_files(&self) -> Option<&TlsFiles> {
+        self.tls.as_deref()
     }
 
     /// Whether the host is `*`. The addresses `0.0.0.0` and `::` stand for one family each and are not.
@@ -191,13 +201,26 @@ impl fmt::Display for NetUri {
         if let Some(port) = self.port {
             write!(f, ":{port}")?;
         }
-        write!(f, "{}", self.kcp)
+        write!(f, "{}", self.kcp)?;
+        match &self.tls {
+            Some(files) => write!(f, "?{files}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl Scheme {
-    const ALL: [Self; 8] =
-        [Self::Tcp, Self::Udp, Self::Http, Self::Https, Self::Ws, Self::Wss, Self::Unix, Self::Kcp];
+    const ALL: [Self; 9] = [
+        Self::Tcp,
+        Self::Udp,
+        Self::Http,
+        Self::Https,
+        Self::Ws,
+        Self::Wss,
+        Self::Unix,
+        Self::Kcp,
+        Self::Tls,
+    ];
 
     /// The scheme in lower case, as it stands before `://`.
     pub fn as_str(self) -> &'static str {
@@ -210,6 +233,7 @@ impl Scheme {
             Self::Wss => "wss",
             Self::Unix => "unix",
             Self::Kcp => "kcp",
+            Self::Tls => "tls",
         }
     }
 
@@ -218,7 +242,7 @@ impl Scheme {
         match self {
             Self::Http | Self::Ws => Some(80),
             Self::Https | Self::Wss => Some(443),
-            Self::Tcp | Self::Udp | Self::Unix | Self::Kcp => None,
+            Self::Tcp | Self::Udp | Self::Unix | Self::Kcp | Self::Tls => None,
         }
     }
 }

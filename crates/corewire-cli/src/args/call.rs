@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::TlsArgs;
 use crate::call;
 use crate::lists::duration;
 
@@ -16,6 +17,8 @@ use crate::lists::duration;
 pub(crate) struct CallArgs {
     /// The server, such as <tcp://127.0.0.1:7777>; or discover:///Service/method, for one that the registry knows
     pub(crate) uri: String,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     /// What to call, as Service/method
     #[arg(value_parser = call::method)]
     pub(crate) method: Option<String>,

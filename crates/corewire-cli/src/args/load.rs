@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 
-use super::{CallMode, WorkerArgs};
+use super::{CallMode, TlsArgs, WorkerArgs};
 use crate::lists::{count, duration, rate};
 
 /// What a load does.
@@ -46,6 +46,8 @@ pub(crate) struct LoadArgs {
     /// The server
     #[arg(long, value_name = "URI", default_value = "tcp://127.0.0.1:7777")]
     pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     /// Connections
     #[arg(long, value_name = "N", default_value = "64", value_parser = count, visible_alias = "clients")]
     pub(crate) connections: usize,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::WorkerArgs;
+use super::{ServeTlsArgs, WorkerArgs};
 use crate::lists::{count, duration};
 
 /// What a server does with what it receives.
@@ -56,6 +56,8 @@ pub(crate) struct ServeArgs {
     /// Where to listen; port 0 lets the system choose [default: tcp://127.0.0.1:7777, udp-* udp://127.0.0.1:9090]
     #[arg(long, value_name = "URI")]
     pub(crate) listen: Option<String>,
+    #[command(flatten)]
+    pub(crate) tls: ServeTlsArgs,
     /// Receive and send datagrams one by one, without the kernel's offloads
     #[arg(long)]
     pub(crate) no_offload: bool,

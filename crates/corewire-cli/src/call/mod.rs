@@ -67,7 +67,7 @@ fn target(args: &CallArgs, version: Version) -> Result<(Channel, &str), Failure>
 
 /// A channel to the server itself.
 fn direct(args: &CallArgs, version: Version) -> Result<Channel, Failure> {
-    let channel = Channel::to(args.uri.as_str()).protocol(version).fail_fast().build();
+    let channel = Channel::to(args.tls.apply(&args.uri)?).protocol(version).fail_fast().build();
     channel.map_err(|error| Failure::Library(error.to_string()))
 }
 
@@ -79,8 +79,14 @@ fn discovered(args: &CallArgs, method: &str, version: Version) -> Result<Channel
     let setting = |text: &str| Failure::Usage(format!("{}: {text}", args.uri));
     let (service, _) = method.split_once('/').ok_or_else(|| setting("write discover:///Service/method"))?;
     let registry = args.registry.as_deref().ok_or_else(|| setting("say which registry by --registry"))?;
-    let channel =
-        Channel::discover(registry, service).fail_fast().channel(|channel| channel.protocol(version));
+    let tls = args.tls.client()?;
+    let channel = Channel::discover(registry, service).fail_fast().channel(|channel| {
+        let channel = channel.protocol(version);
+        match tls {
+            Some(tls) => channel.net(|net| net.tls(tls)),
+            None => channel,
+        }
+    });
     corewire::block_on(channel.build()).map_err(|error| Failure::Library(error.to_string()))
 }
 

@@ -21,7 +21,7 @@ use crate::system::monotonic_ns;
 /// A channel of one connection that stands.
 pub(super) async fn connect(args: &LoadArgs) -> Result<Channel, Failure> {
     let version = if args.wire == 1 { Version::V1 } else { Version::V2 };
-    let channel = Channel::to(args.target.as_str()).protocol(version).fail_fast().build();
+    let channel = Channel::to(args.tls.apply(&args.target)?).protocol(version).fail_fast().build();
     let channel = channel.map_err(|error| Failure::Library(error.to_string()))?;
     // A channel connects when it is first used.
     let answer = channel.unary("BenchEchoService/echo", "ready?").await;

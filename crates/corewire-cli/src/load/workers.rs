@@ -18,8 +18,9 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts the workers; each connects its share of the connections at once and waits for its phase.
 pub(crate) fn start(args: &LoadArgs) -> Result<Workers, Failure> {
-    let uri = NetUri::parse(&args.target)
-        .map_err(|error| Failure::Target { target: args.target.clone(), reason: error.to_string() })?;
+    let target = args.tls.apply(&args.target)?;
+    let uri =
+        NetUri::parse(&target).map_err(|error| Failure::Target { target, reason: error.to_string() })?;
     let (cpus, workers) = (args.workers.cores(), args.workers.of_load(args.connections));
     let mut builder =
         Runtime::builder().workers(workers).driver(driver_kind(args.workers.driver)).name("load");

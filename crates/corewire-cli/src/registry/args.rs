@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use crate::args::{ServeTlsArgs, TlsArgs};
 use crate::lists::duration;
 
 /// What to do with a registry.
@@ -24,10 +25,12 @@ pub(crate) enum RegistryCommand {
 /// Which registry.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Which {
-    /// Its address: `rpc://HOST:PORT`, `etcd://HOST:PORT/PREFIX`, `file:PATH`, `dns:NAME:PORT`; local is that of this very
+    /// Its address: `rpc://HOST:PORT`, `tls://HOST:PORT`, `etcd://HOST:PORT/PREFIX`, `file:PATH`, `dns:NAME:PORT`; local is that of this very
     /// process
     #[arg(long, value_name = "URI", default_value = "rpc://127.0.0.1:7400")]
     pub(crate) registry: String,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 /// Options of `corewire registry serve`.
@@ -36,6 +39,8 @@ pub(crate) struct ServeRegistryArgs {
     /// Where to listen; port 0 lets the system choose
     #[arg(long, value_name = "URI", default_value = "tcp://127.0.0.1:7400")]
     pub(crate) listen: String,
+    #[command(flatten)]
+    pub(crate) tls: ServeTlsArgs,
 }
 
 /// Options of `corewire registry list`.

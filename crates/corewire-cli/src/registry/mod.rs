@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 pub(crate) use self::args::RegistryCommand;
-use self::args::{DeregisterArgs, ListArgs, RegisterArgs, ServeRegistryArgs, WatchArgs};
+use self::args::{DeregisterArgs, ListArgs, RegisterArgs, ServeRegistryArgs, WatchArgs, Which};
 use crate::failure::Failure;
 
 /// Does what was asked.
@@ -34,13 +34,21 @@ pub(crate) fn open(address: &str) -> Result<Arc<dyn Registry>, Failure> {
     corewire::block_on(connect(address)).map_err(refused)
 }
 
+impl Which {
+    fn open(&self) -> Result<Arc<dyn Registry>, Failure> {
+        open(&self.tls.apply(&self.registry)?)
+    }
+}
+
 fn refused(error: RegistryError) -> Failure {
     Failure::Library(error.to_string())
 }
 
 fn serve(args: &ServeRegistryArgs) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::io("cannot wait for signals"))?;
-    let server = RpcServer::bind(&args.listen).service(registry_service(&LocalRegistry::new())).workers(1);
+    let server = RpcServer::bind(args.tls.apply(&args.listen)?)
+        .service(registry_service(&LocalRegistry::new()))
+        .workers(1);
     let server = server.start().map_err(|error| Failure::Library(error.to_string()))?;
     write(&format!("listening on {}", server.uri()))?;
     let _ = signals.forever().next();
@@ -60,7 +68,7 @@ struct Written<'a> {
 }
 
 fn list(args: &ListArgs) -> Result<(), Failure> {
-    let registry = open(&args.which.registry)?;
+    let registry = args.which.open()?;
     let services = match &args.service {
         Some(service) => vec![Arc::from(service.as_str())],
         None => corewire::block_on(registry.services()).map_err(refused)?,
@@ -106,7 +114,7 @@ fn line(endpoint: &Endpoint) -> String {
 }
 
 fn watch(args: &WatchArgs) -> Result<(), Failure> {
-    let registry = open(&args.which.registry)?;
+    let registry = args.which.open()?;
     let mut watch: Watch = corewire::block_on(registry.watch(&args.service)).map_err(refused)?;
     let mut left = args.count.unwrap_or(usize::MAX);
     while left > 0
@@ -130,7 +138,7 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
 fn register(args: &RegisterArgs) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::io("cannot wait for signals"))?;
     let endpoint = endpoint(args).map_err(refused)?;
-    let registry = open(&args.which.registry)?;
+    let registry = args.which.open()?;
     let mut options = RegisterOptions::new();
     options.ttl = args.ttl;
     let lease = corewire::block_on(registry.register(Arc::new(endpoint), options)).map_err(refused)?;
@@ -151,7 +159,7 @@ fn endpoint(args: &RegisterArgs) -> Result<Endpoint, RegistryError> {
 
 /// Registers the instance once more, which takes it over, and gives it back.
 fn deregister(args: &DeregisterArgs) -> Result<(), Failure> {
-    let registry = open(&args.which.registry)?;
+    let registry = args.which.open()?;
     let known = corewire::block_on(registry.discover(&args.service)).map_err(refused)?;
     let found = known.iter().find(|endpoint| **endpoint.instance() == *args.instance);
     let missing =

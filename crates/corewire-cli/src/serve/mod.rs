@@ -11,7 +11,7 @@ use corewire::runtime::udp::UdpOptions;
 use corewire::{
     DriverKind, Frame, Handler, LengthFieldCodec, NetServer, RawCodec, ServerHandle, Session, StandardCodec,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{CodecKind, Driver, ServeArgs, ServeKind};
@@ -47,7 +47,18 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let Some(mut signals) = signals else {
         return attend_server(&driver_name(args.workers.driver), |snapshot| fill(&server, snapshot));
     };
-    let _ = signals.forever().next();
+    if server.has_tls_files() {
+        signals.add_signal(SIGHUP).map_err(Failure::io("cannot wait for signals"))?;
+    }
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            break;
+        }
+        match server.reload_tls() {
+            Ok(()) => eprintln!("corewire: the certificates were read anew"),
+            Err(error) => eprintln!("corewire: the old certificates go on: {error}"),
+        }
+    }
     eprintln!("corewire: shutting down; a second signal ends at once");
     std::thread::spawn(move || {
         let _ = signals.forever().next();
@@ -74,14 +85,14 @@ fn start<C: Codec, H: Handler>(
     codec: impl Fn() -> C + Send + Sync + 'static,
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> Result<ServerHandle, Failure> {
-    let server = settings(args, NetServer::bind(address(args)).codec(codec)).handler(handler).start();
+    let server = settings(args, NetServer::bind(address(args)?).codec(codec)).handler(handler).start();
     server.map_err(|error| Failure::Library(error.to_string()))
 }
 
 /// Where to listen: as asked for, or where this kind usually does.
-fn address(args: &ServeArgs) -> &str {
+fn address(args: &ServeArgs) -> Result<String, Failure> {
     let usual = if args.kind.is_udp() { "udp://127.0.0.1:9090" } else { "tcp://127.0.0.1:7777" };
-    args.listen.as_deref().unwrap_or(usual)
+    args.tls.apply(args.listen.as_deref().unwrap_or(usual))
 }
 
 /// The settings that do not depend on what is served.

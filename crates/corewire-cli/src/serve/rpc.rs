@@ -9,7 +9,7 @@ use crate::args::ServeArgs;
 use crate::failure::Failure;
 
 pub(super) fn start(args: &ServeArgs) -> Result<ServerHandle, Failure> {
-    RpcServer::bind(address(args))
+    RpcServer::bind(address(args)?)
         .net(|net| settings(args, net))
         .service(echo("BenchEchoService"))
         .service(echo("EchoService"))

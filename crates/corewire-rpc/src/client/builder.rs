@@ -146,7 +146,7 @@ impl ChannelBuilder {
         settings.check()?;
         for uri in uris {
             let server = settings.net.connector(NetUri::parse(&uri)?);
-            settings.servers.push(server.load_key()?);
+            settings.servers.push(server.load_secrets()?);
         }
         Channel::install(settings, LocalChannel::new)
     }

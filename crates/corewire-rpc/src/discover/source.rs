@@ -48,7 +48,7 @@ impl RegistrySource {
 /// # Errors
 /// The address is wrong, or the registry cannot be reached and is not waited for.
 pub async fn connect(address: &str) -> Result<Arc<dyn Registry>, RegistryError> {
-    if address.starts_with("rpc://") || address.starts_with("tcp://") {
+    if ["rpc://", "tcp://", "tls://"].iter().any(|scheme| address.starts_with(scheme)) {
         let registry = RpcRegistry::connect(RpcRegistryOptions::parse(address)?).await?;
         return Ok(Arc::new(registry));
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use corewire_proto::rpc::{CallKey, Mode, TraceContext, Version};
+use corewire_runtime::TlsInfo;
 
 use crate::link::{Link, MetadataPart, ResponseMetadata};
 use crate::metadata::{Metadata, MetadataError};
@@ -121,6 +122,12 @@ impl Context {
     /// The client's address; `None` on Unix-domain sockets.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.link.connection()?.with_socket(|socket| socket.peer_addr().ok()?.as_socket()).flatten()
+    }
+
+    /// What was agreed on in the handshake, of a client that is connected over TLS: its certificates, which are verified, the
+    /// protocol chosen by ALPN, the name that it asked for.
+    pub fn tls(&self) -> Option<Rc<TlsInfo>> {
+        self.link.connection()?.tls()
     }
 
     /// The version of the protocol that the client speaks.

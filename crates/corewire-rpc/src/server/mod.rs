@@ -198,6 +198,12 @@ impl RpcServer {
         self.net(|net| net.runtime(builder))
     }
 
+    /// How it speaks TLS on `tls://`, instead of by the files that the URI names.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, tls: corewire::tls::ServerTls) -> Self {
+        self.net(|net| net.tls(tls))
+    }
+
     /// Changes the settings of the server below: placement, connections, idle timeout, sockets.
     pub fn net(mut self, change: impl FnOnce(NetServer) -> NetServer) -> Self {
         self.net = change(self.net);

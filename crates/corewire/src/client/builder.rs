@@ -111,6 +111,14 @@ impl<K> ClientBuilder<K> {
         self
     }
 
+    /// How it speaks TLS with servers on `tls://` (of a channel that follows a registry, with all endpoints on it), instead of
+    /// by the files that their URIs name.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::tls::ClientTls) -> Self {
+        self.connect.tls = Some(tls);
+        self
+    }
+
     /// Settings of a KCP conversation; default: [`kcp::Config::turbo`] in stream mode with windows of 1,024 segments. How long
     /// to wait for a first answer is told by [`connect_timeout`](Self::connect_timeout).
     pub fn kcp_config(mut self, config: kcp::Config) -> Self {
@@ -235,7 +243,7 @@ impl ClientBuilder<OwnProtocol> {
         Self { connect: ConnectSettings::default(), worker: None, kind: OwnProtocol }
     }
 
-    /// What connects to the server at this URI. A key that the URI names is still to be [read](Connector::load_key).
+    /// What connects to the server at this URI. A key or certificates that the URI names are still to be [read](Connector::load_secrets).
     pub fn connector(&self, uri: NetUri) -> Connector {
         Connector::new(uri, self.connect.clone())
     }

@@ -34,7 +34,7 @@ where
     H: Handler,
 {
     settings.check()?;
-    settings.connector = settings.connector.load_key()?;
+    settings.connector = settings.connector.load_secrets()?;
     let (sender, receiver) = oneshot::channel();
     let home = worker.clone();
     let begin = move || {

@@ -17,6 +17,7 @@ use super::error::ConnectError;
 use super::settings::Reconnect;
 use crate::datagram::{self, DatagramKind, DatagramSettings, reachable};
 use crate::server::unix_path;
+use crate::tls::{ClientTls, ServerName, name_of, system_client};
 use crate::uri::{Host, NetUri, Scheme};
 
 /// How a client connects, and connects again.
@@ -29,6 +30,7 @@ pub(super) struct ConnectSettings {
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
     pub(super) datagram: DatagramSettings,
+    pub(super) tls: Option<ClientTls>,
 }
 
 impl Default for ConnectSettings {
@@ -42,6 +44,7 @@ impl Default for ConnectSettings {
             connection,
             stream: StreamOptions::default(),
             datagram: DatagramSettings::default(),
+            tls: None,
         }
     }
 }
@@ -68,12 +71,19 @@ impl Connector {
         Self { uri, settings }
     }
 
-    /// Takes the settings of KCP that the URI names, and reads its keys, unless there are some already. Blocks.
+    /// Takes the settings of KCP that the URI names, and reads its keys, or its certificates, unless there are some already.
+    /// Blocks.
     ///
     /// # Errors
-    /// A key cannot be read.
-    pub fn load_key(mut self) -> Result<Self, ConnectError> {
+    /// A key or a certificate cannot be read.
+    pub fn load_secrets(mut self) -> Result<Self, ConnectError> {
         self.uri.kcp_parameters().apply(&mut self.settings.datagram)?;
+        if let (Scheme::Tls, None) = (self.uri.scheme(), &self.settings.tls) {
+            self.settings.tls = Some(match self.uri.tls_files() {
+                Some(files) => files.client()?,
+                None => system_client()?,
+            });
+        }
         Ok(self)
     }
 
@@ -109,11 +119,12 @@ impl Connector {
                 let path = unix_path(self.uri.host()).ok_or(ConnectError::Scheme(Scheme::Unix))?;
                 return Ok(vec![Target::Unix(path)]);
             }
-            Scheme::Tcp => None,
+            Scheme::Tcp | Scheme::Tls => None,
             Scheme::Udp => Some(DatagramKind::Udp),
             Scheme::Kcp => Some(DatagramKind::Kcp),
             other => return Err(ConnectError::Scheme(other)),
         };
+        let tls = self.target_tls()?;
         let uri = self.uri.clone();
         let resolved = match uri.host() {
             Host::Name(_) => {
@@ -123,9 +134,30 @@ impl Connector {
         };
         let target = |address| match kind {
             Some(kind) => Target::Datagram(kind, reachable(address)),
-            None => Target::Tcp(address),
+            None => match &tls {
+                Some((tls, name)) => Target::Tls(address, tls.clone(), name.clone()),
+                None => Target::Tcp(address),
+            },
         };
         Ok(resolved.into_iter().map(target).collect())
+    }
+
+    /// How TLS is spoken with the server, and what its certificate must be for.
+    fn target_tls(&self) -> Result<Option<(ClientTls, ServerName)>, ConnectError> {
+        if self.uri.scheme() != Scheme::Tls {
+            return Ok(None);
+        }
+        let tls = match &self.settings.tls {
+            Some(tls) => tls.clone(),
+            None => system_client()?,
+        };
+        let host = match self.uri.host() {
+            Host::Ip(ip) => ip.to_string(),
+            Host::Any => "localhost".to_owned(),
+            other => other.to_string(),
+        };
+        let name = name_of(&tls, &host)?;
+        Ok(Some((tls, name)))
     }
 
     async fn connect_to<P: Protocol>(
@@ -156,6 +188,10 @@ impl Connector {
         match target {
             Target::Tcp(address) => {
                 Connection::open_connecting(connect_tcp(*address, stream)?, options, protocol)
+            }
+            Target::Tls(address, tls, name) => {
+                let socket = connect_tcp(*address, stream)?;
+                Connection::open_connecting_tls(socket, tls, name.clone(), options, protocol)
             }
             Target::Unix(path) => Connection::open_connecting(connect_unix(path, stream)?, options, protocol),
             Target::Datagram(kind, address) => {
@@ -192,6 +228,7 @@ impl Attempt {
 
 enum Target {
     Tcp(SocketAddr),
+    Tls(SocketAddr, ClientTls, ServerName),
     Datagram(DatagramKind, SocketAddr),
     Unix(PathBuf),
 }
@@ -199,7 +236,7 @@ enum Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) | Self::Datagram(_, address) => address.fmt(f),
+            Self::Tcp(address) | Self::Tls(address, ..) | Self::Datagram(_, address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
     }

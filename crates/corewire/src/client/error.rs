@@ -8,6 +8,7 @@ use corewire_proto::codec::EncodeError;
 use corewire_runtime::{BuildError, SettingError};
 
 use crate::kcp::KeyError;
+use crate::tls::TlsConfigError;
 use crate::uri::{Scheme, UriError};
 
 /// A client could not connect.
@@ -18,11 +19,14 @@ pub enum ConnectError {
     #[error(transparent)]
     Uri(#[from] UriError),
     /// No client for this scheme.
-    #[error("a client cannot connect to \"{}\" yet: use tcp, udp, kcp or unix", .0.as_str())]
+    #[error("a client cannot connect to \"{}\" yet: use tcp, tls, udp, kcp or unix", .0.as_str())]
     Scheme(Scheme),
     /// The key that the URI names cannot be had.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// TLS cannot be configured so.
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
     /// The address does not answer; the last one tried, if there are several.
     #[error("cannot connect to {address}: {source}")]
     Refused {

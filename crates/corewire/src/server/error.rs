@@ -5,6 +5,7 @@ use std::io;
 use corewire_runtime::{BuildError, SettingError, SpawnError};
 
 use crate::kcp::KeyError;
+use crate::tls::TlsConfigError;
 use crate::uri::{Scheme, UriError};
 
 /// A server could not be started.
@@ -20,6 +21,9 @@ pub enum ServerError {
     /// The key that the URI names cannot be had.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// TLS cannot be configured so.
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", hint(source))]
     Listen {
@@ -48,8 +52,8 @@ pub enum ServerError {
 /// Who refuses the scheme, and what it takes.
 fn whose(refused: Scheme) -> (&'static str, &'static str) {
     match refused {
-        Scheme::Udp => ("a server of a protocol, which needs a stream of bytes,", "tcp, kcp or unix"),
-        _ => ("a server", "tcp, udp, kcp or unix"),
+        Scheme::Udp => ("a server of a protocol, which needs a stream of bytes,", "tcp, tls, kcp or unix"),
+        _ => ("a server", "tcp, tls, udp, kcp or unix"),
     }
 }
 

@@ -8,8 +8,10 @@ use corewire_runtime::{CloseReason, Handle, Runtime, sleep};
 
 use super::registry::{Local, Shared};
 use super::sessions::Sessions;
+use super::settings::ServedTls;
 use super::socket_file::SocketFile;
 use super::stats::ServerStats;
+use crate::tls::TlsConfigError;
 
 /// A running server. Usable from any thread. Dropping it stops the server at once; see
 /// [`shutdown`](Self::shutdown).
@@ -18,12 +20,19 @@ pub struct ServerHandle {
     shared: Arc<Shared>,
     runtime: Handle,
     sessions: Sessions,
-    uri: String,
-    addresses: Vec<SocketAddr>,
-    /// Removed when this is dropped.
-    _socket_file: Option<SocketFile>,
+    listening: Listening,
     own_runtime: Option<Runtime>,
     first: First,
+}
+
+/// Where it listens.
+#[derive(Debug)]
+pub(super) struct Listening {
+    pub(super) uri: String,
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Removed when this is dropped.
+    pub(super) _socket_file: Option<SocketFile>,
+    pub(super) tls: Option<ServedTls>,
 }
 
 /// What comes first in a shutdown.
@@ -65,23 +74,45 @@ impl ServerHandle {
         shared: Arc<Shared>,
         runtime: Handle,
         sessions: Sessions,
-        uri: String,
-        addresses: Vec<SocketAddr>,
-        socket_file: Option<SocketFile>,
+        listening: Listening,
         own_runtime: Option<Runtime>,
     ) -> Self {
-        let first = First(Vec::new());
-        Self { shared, runtime, sessions, uri, addresses, _socket_file: socket_file, own_runtime, first }
+        Self { shared, runtime, sessions, listening, own_runtime, first: First(Vec::new()) }
     }
 
     /// Where it listens, with the real port: what a client connects to (for `*`, on this machine).
     pub fn uri(&self) -> &str {
-        &self.uri
+        &self.listening.uri
+    }
+
+    /// Reads the certificates and keys that its `tls://` URI names anew, for the connections from now on; those that are there
+    /// go on as they are. [`run`](crate::NetServer::run) does so on SIGHUP.
+    ///
+    /// # Errors
+    /// The files are not there or not what they should be: the server goes on with those that it has. Or it does not serve
+    /// TLS from files.
+    pub fn reload_tls(&self) -> Result<(), TlsConfigError> {
+        self.listening.tls.as_ref().ok_or(TlsConfigError::NotFromFiles)?.reload()
+    }
+
+    /// Tells the log what came of it.
+    pub(super) fn log_reload(&self, outcome: Result<(), TlsConfigError>) {
+        match outcome {
+            Ok(()) => tracing::info!(uri = self.listening.uri, "the certificates were read anew"),
+            Err(error) => {
+                tracing::error!(uri = self.listening.uri, %error, "the certificates were not read anew; the old ones go on");
+            }
+        }
+    }
+
+    /// It serves TLS from files, which [`reload_tls`](Self::reload_tls) reads anew.
+    pub fn has_tls_files(&self) -> bool {
+        self.listening.tls.as_ref().is_some_and(|tls| tls.files.is_some())
     }
 
     /// The addresses that it listens on; none for a Unix-domain socket.
     pub fn local_addrs(&self) -> &[SocketAddr] {
-        &self.addresses
+        &self.listening.addresses
     }
 
     /// The workers.

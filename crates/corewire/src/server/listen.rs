@@ -13,11 +13,12 @@ use corewire_runtime::udp::{self, UdpOptions};
 use corewire_runtime::{AfterAccept, Connection, Handle, Listener, Protocol, SpawnError};
 
 use super::error::ServerError;
-use super::handle::{ServerHandle, StatsSource};
+use super::handle::{Listening, ServerHandle, StatsSource};
 use super::registry::{Limits, Local, Permit, Shared};
 use super::settings::{Endpoints, Placement, Settings};
 use super::socket_file::{self, SocketFile};
 use crate::datagram::{self, DatagramKind, DatagramSettings, DatagramSetup};
+use crate::tls::ServerTls;
 
 /// Makes what serves one connection.
 struct Factory<M> {
@@ -28,6 +29,7 @@ struct Factory<M> {
     runtime: Handle,
     datagram: DatagramSettings,
     kind: DatagramKind,
+    tls: Option<ServerTls>,
 }
 
 /// `make` gives the protocol of an accepted connection; its permit counts the connection as long as it lives.
@@ -58,15 +60,19 @@ pub(super) fn start<P: Protocol>(
         runtime: runtime.clone(),
         datagram: settings.datagram.clone(),
         kind: endpoints.datagram_kind(),
+        tls: endpoints.tls().map(|served| served.tls.clone()),
     });
     settings.sessions.begin(shared.clone(), runtime.clone());
     let server = ServerHandle::new(
         shared.clone(),
         runtime.clone(),
         settings.sessions,
-        bound.uri,
-        bound.addresses,
-        bound.socket_file,
+        Listening {
+            uri: bound.uri,
+            addresses: bound.addresses,
+            _socket_file: bound.socket_file,
+            tls: endpoints.tls().cloned(),
+        },
         settings.own_runtime,
     );
     install(runtime, &factory, bound.sockets, bound.datagrams)?;
@@ -205,10 +211,10 @@ where
         };
         let options = Rc::clone(&local.options);
         let id = permit.id;
-        let opened = self
-            .stream
-            .apply(&socket)
-            .and_then(|()| Connection::open(socket, options, (self.make)(local, permit)));
+        let opened = self.stream.apply(&socket).and_then(|()| match &self.tls {
+            None => Connection::open(socket, options, (self.make)(local, permit)),
+            Some(tls) => Connection::open_tls(socket, tls, options, (self.make)(local, permit)),
+        });
         if let Err(error) = opened {
             tracing::debug!(session = id, %error, "a connection was lost before it could be served");
         }
@@ -248,7 +254,11 @@ fn bind(
         }
         Endpoints::Tcp(addresses, any) => {
             options.reuse_port = listening > 1;
-            bind_tcp(addresses, *any, &options, listening)
+            bind_tcp("tcp", addresses, *any, &options, listening)
+        }
+        Endpoints::Tls(_, addresses, any) => {
+            options.reuse_port = listening > 1;
+            bind_tcp("tls", addresses, *any, &options, listening)
         }
         Endpoints::Datagram(kind, addresses, any) => {
             let (bound, datagrams) = bind_udp(addresses, *any, &settings.datagram.udp, workers)?;
@@ -264,6 +274,7 @@ fn bind(
 }
 
 fn bind_tcp(
+    scheme: &str,
     wanted: &[SocketAddr],
     any: bool,
     options: &ListenOptions,
@@ -295,7 +306,7 @@ fn bind_tcp(
         }
     }
     let first = addresses.first().ok_or_else(no_address)?;
-    let uri = if any { format!("tcp://*:{}", first.port()) } else { format!("tcp://{first}") };
+    let uri = if any { format!("{scheme}://*:{}", first.port()) } else { format!("{scheme}://{first}") };
     Ok(Bound { uri, addresses, socket_file: None, sockets, datagrams: Vec::new() })
 }
 
@@ -311,7 +322,7 @@ fn bind_both(
     let chosen = wanted.iter().all(|address| address.port() != 0);
     let mut attempt = 0;
     loop {
-        let tcp = bind_tcp(wanted, any, options, listening)?;
+        let tcp = bind_tcp("tcp", wanted, any, options, listening)?;
         match bind_udp(&tcp.addresses, false, udp, workers) {
             Ok((_, datagrams)) => return Ok(Bound { datagrams, ..tcp }),
             Err(error) if chosen || attempt == ATTEMPTS => return Err(error),

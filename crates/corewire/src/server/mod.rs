@@ -66,7 +66,8 @@ pub struct NetServer<C = fn() -> RawCodec, H = fn() -> Ignore> {
 
 impl NetServer {
     /// A server that listens on a URI such as `tcp://127.0.0.1:7777`, `tcp://*:7777` (all addresses, IPv4 and IPv6),
-    /// `tcp://[::1]:7777`, `udp://*:7777`, `kcp://*:7777` or `unix:///run/echo.sock`. Port 0: the system chooses, and all addresses get the same.
+    /// `tcp://[::1]:7777`, `udp://*:7777`, `kcp://*:7777`, `unix:///run/echo.sock` or
+    /// `tls://*:7777?cert=server.pem&key=server.key` (see [`tls`](crate::tls)). Port 0: the system chooses, and all addresses get the same.
     /// The file of a Unix-domain socket goes when the server does; one that a dead server left behind is replaced.
     ///
     /// What is wrong with the URI is said by [`start`](NetServer::start).
@@ -340,6 +341,14 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
+    /// How it speaks TLS on `tls://`, instead of by the files that the URI names. Kept by the caller too, the configuration
+    /// can be [replaced](crate::tls::ServerTls::replace) while the server runs.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::tls::ServerTls) -> Self {
+        self.settings.tls = Some(tls);
+        self
+    }
+
     /// Gives a line of statistics to `print` every `period`, such as
     /// `sessions 12 (most 40), received 1.2 M/s 38.4 MB/s, …`.
     pub fn stats_line(mut self, period: Duration, print: impl Fn(&str) + Send + Sync + 'static) -> Self {
@@ -379,7 +388,8 @@ where
         self.settings.start_on(runtime, framed(codec, handler))
     }
 
-    /// Serves until the process gets SIGINT (Ctrl-C) or SIGTERM; then lets sessions finish and says what it cut.
+    /// Serves until the process gets SIGINT (Ctrl-C) or SIGTERM; then lets sessions finish and says what it cut. On SIGHUP a
+    /// server on `tls://` reads its certificates anew.
     ///
     /// # Errors
     /// As [`start`](Self::start), or signals cannot be received.
@@ -437,7 +447,18 @@ fn run(
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])
             .map_err(ServerError::Signals)?;
     let server = start()?;
-    let signal = signals.forever().next();
+    if server.has_tls_files() {
+        signals.add_signal(signal_hook::consts::SIGHUP).map_err(ServerError::Signals)?;
+    }
+    let mut ends = signals.forever().filter(|signal| {
+        let reloads = *signal == signal_hook::consts::SIGHUP;
+        if reloads {
+            server.log_reload(server.reload_tls());
+        }
+        !reloads
+    });
+    let signal = ends.next();
+    drop(ends);
     tracing::info!(?signal, "shutting down");
     Ok(server.shutdown(deadline))
 }

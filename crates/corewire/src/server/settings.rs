@@ -12,6 +12,7 @@ use corewire_runtime::{Builder, ConnectionOptions, RateMin, Runtime, SettingErro
 use super::error::ServerError;
 use super::sessions::Sessions;
 use crate::datagram::{DatagramKind, DatagramSettings};
+use crate::tls::{ServerTls, TlsConfigError, TlsFiles};
 use crate::uri::{Host, NetUri, Scheme, UriError};
 
 /// Which worker serves an accepted connection.
@@ -40,6 +41,8 @@ pub(super) enum Endpoints {
     /// At least one. The flag: all addresses were asked for, so a family that the machine lacks is left out.
     Tcp(Vec<SocketAddr>, bool),
     /// As `Tcp`.
+    Tls(ServedTls, Vec<SocketAddr>, bool),
+    /// As `Tcp`.
     Datagram(DatagramKind, Vec<SocketAddr>, bool),
     /// TCP and UDP under one port.
     Both(Vec<SocketAddr>, bool),
@@ -47,12 +50,43 @@ pub(super) enum Endpoints {
 }
 
 impl Endpoints {
+    /// How TLS is served, if it is.
+    pub(super) const fn tls(&self) -> Option<&ServedTls> {
+        match self {
+            Self::Tls(tls, ..) => Some(tls),
+            _ => None,
+        }
+    }
+
     /// What the datagram sockets speak, if there are some.
     pub(super) const fn datagram_kind(&self) -> DatagramKind {
         match self {
             Self::Datagram(kind, ..) => *kind,
             _ => DatagramKind::Udp,
         }
+    }
+}
+
+/// How TLS is served, and the files that it came from.
+#[derive(Debug, Clone)]
+pub(super) struct ServedTls {
+    pub(super) tls: ServerTls,
+    pub(super) files: Option<TlsFiles>,
+}
+
+impl ServedTls {
+    fn new(given: Option<ServerTls>, files: Option<TlsFiles>) -> Result<Self, TlsConfigError> {
+        match given {
+            Some(tls) => Ok(Self { tls, files: None }),
+            None => {
+                let files = files.unwrap_or_default();
+                Ok(Self { tls: files.server()?, files: Some(files) })
+            }
+        }
+    }
+
+    pub(super) fn reload(&self) -> Result<(), TlsConfigError> {
+        self.files.as_ref().ok_or(TlsConfigError::NotFromFiles)?.reload(&self.tls)
     }
 }
 
@@ -82,6 +116,7 @@ pub(super) struct Settings {
     pub(super) connection: ConnectionOptions,
     pub(super) stream: StreamOptions,
     pub(super) datagram: DatagramSettings,
+    pub(super) tls: Option<ServerTls>,
     /// What is served needs a stream of bytes: no UDP.
     pub(super) streams_only: bool,
     pub(super) backlog: i32,
@@ -109,6 +144,7 @@ impl Settings {
             connection,
             stream: StreamOptions::default(),
             datagram: DatagramSettings::default(),
+            tls: None,
             streams_only: false,
             backlog: 4096,
             stats_line: None,
@@ -134,7 +170,7 @@ impl Settings {
         line.map_or(Ok(()), |line| SettingError::if_zero("the period of the statistics line", line.period))
     }
 
-    /// Resolves the address and reads the key that it names; blocks while a name is looked up.
+    /// Resolves the address and reads the key and the certificates that it names; blocks while a name is looked up.
     pub(super) fn parse_address(&mut self) -> Result<Endpoints, ServerError> {
         let uri = match &self.address {
             Address::Port(port) => {
@@ -148,6 +184,10 @@ impl Settings {
         };
         uri.kcp_parameters().apply(&mut self.datagram)?;
         match (uri.scheme(), uri.host()) {
+            (Scheme::Tls, _) => {
+                let tls = ServedTls::new(self.tls.clone(), uri.tls_files().cloned())?;
+                Ok(Endpoints::Tls(tls, uri.resolve()?, uri.is_any()))
+            }
             (Scheme::Tcp, _) => Ok(Endpoints::Tcp(uri.resolve()?, uri.is_any())),
             (Scheme::Udp, _) if self.streams_only => Err(ServerError::Scheme(Scheme::Udp)),
             (Scheme::Udp, _) => Ok(Endpoints::Datagram(DatagramKind::Udp, uri.resolve()?, uri.is_any())),

@@ -14,7 +14,7 @@ pub enum UriError {
     },
     /// The word before `://` is no known scheme.
     #[error(
-        "unknown scheme {scheme:?} in {uri:?}; use tcp, udp, http, https, ws, wss, unix or kcp, or leave it out for tcp"
+        "unknown scheme {scheme:?} in {uri:?}; use tcp, tls, udp, kcp, unix, http, https, ws or wss, or leave it out for tcp"
     )]
     UnknownScheme {
         /// The word.
@@ -75,6 +75,17 @@ pub enum UriError {
     InvalidParameter {
         /// Its name.
         name: String,
+    },
+    /// What follows the `?` of a `tls` URI is not known, has no value, or stands there twice.
+    #[error(
+        "invalid parameter {name:?} of {host}; each of cert=PATH, key=PATH, ca=PATH, client-ca=PATH, server-name=NAME and \
+         alpn=NAME,NAME may stand there once"
+    )]
+    InvalidTlsParameter {
+        /// Its name.
+        name: String,
+        /// The text before the `?`.
+        host: String,
     },
     /// A `kcp` URI has a parameter twice, or two for one thing.
     #[error("{name} is given twice, or beside another for the same thing; leave one of them")]

@@ -2,6 +2,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Host, NetUri, Scheme, UriError};
 use crate::kcp::{Parameters, Refused};
+use crate::tls::TlsFiles;
 
 pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
     if text.len() > NetUri::LEN_MAX {
@@ -15,6 +16,7 @@ pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
             host: unix_host(after_scheme, uri)?,
             port: None,
             kcp: Parameters::default(),
+            tls: None,
         });
     }
     let end = after_scheme.find(['/', '?', '#']).unwrap_or(after_scheme.len());
@@ -23,25 +25,46 @@ pub(super) fn parse(text: &str) -> Result<NetUri, UriError> {
         return Err(UriError::EmptyHost { uri: uri.into() });
     }
     let port = port.map(|port| parse_port(port, uri)).transpose()?;
-    let rest = if scheme == Scheme::Kcp { &after_scheme[end..] } else { "" };
-    let kcp = parse_parameters(rest)?;
-    Ok(NetUri { scheme, host: parse_host(host)?, port: port.or(scheme.default_port()), kcp })
+    let rest = &after_scheme[end..];
+    let kcp = if scheme == Scheme::Kcp { parse_kcp(rest)? } else { Parameters::default() };
+    let tls = if scheme == Scheme::Tls { parse_tls(rest, uri)? } else { None };
+    Ok(NetUri { scheme, host: parse_host(host)?, port: port.or(scheme.default_port()), kcp, tls })
 }
 
 /// A parameter that is written wrong must not lead to a conversation in plain text.
-fn parse_parameters(rest: &str) -> Result<Parameters, UriError> {
-    let before_fragment = rest.split('#').next().unwrap_or(rest);
-    let (_, query) = before_fragment.split_once('?').unwrap_or_default();
-    let mut parameters = Parameters::default();
-    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+fn parse_kcp(rest: &str) -> Result<Parameters, UriError> {
+    let mut found = Parameters::default();
+    for parameter in parameters(rest) {
         // Not the whole text: somebody may have written the key itself.
         let name = || parameter.split('=').next().unwrap_or_default().into();
-        parameters.take(parameter).map_err(|refused| match refused {
+        found.take(parameter).map_err(|refused| match refused {
             Refused::Invalid => UriError::InvalidParameter { name: name() },
             Refused::Repeated => UriError::RepeatedParameter { name: name() },
         })?;
     }
-    Ok(parameters)
+    Ok(found)
+}
+
+/// What stands between `?` and `#`.
+fn parameters(rest: &str) -> impl Iterator<Item = &str> {
+    let before_fragment = rest.split('#').next().unwrap_or(rest);
+    let query = before_fragment.split_once('?').map_or("", |(_, query)| query);
+    query.split('&').filter(|parameter| !parameter.is_empty())
+}
+
+/// A parameter that is written wrong must not lead to another server being trusted.
+fn parse_tls(rest: &str, uri: &str) -> Result<Option<Box<TlsFiles>>, UriError> {
+    let mut files = TlsFiles::default();
+    for parameter in parameters(rest) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if !files.set(name, value) {
+            return Err(UriError::InvalidTlsParameter {
+                name: name.into(),
+                host: uri.split('?').next().unwrap_or_default().into(),
+            });
+        }
+    }
+    Ok((!files.is_empty()).then(|| Box::new(files)))
 }
 
 fn split_scheme(uri: &str) -> Result<(Scheme, &str), UriError> {

@@ -83,7 +83,7 @@ impl Member {
 fn uri(address: &str) -> Result<NetUri, ConnectError> {
     let uri = NetUri::parse(address)?;
     match uri.scheme() {
-        Scheme::Tcp | Scheme::Unix | Scheme::Kcp => Ok(uri),
+        Scheme::Tcp | Scheme::Tls | Scheme::Unix | Scheme::Kcp => Ok(uri),
         other => Err(ConnectError::Scheme(other)),
     }
 }

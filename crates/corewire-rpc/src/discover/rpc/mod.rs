@@ -34,7 +34,7 @@ use crate::client::Channel;
 /// outlive the registry handle.
 ///
 /// Its address for [`discover::connect`](super::connect) is `rpc://HOST:PORT`, with the settings `ttl`, `timeout`,
-/// `grace` and `wait`.
+/// `grace` and `wait`; over TLS `tls://HOST:PORT`, with `ca`, `cert`, `key` and `server-name` besides.
 #[derive(Debug, Clone)]
 pub struct RpcRegistry {
     inner: Arc<Inner>,

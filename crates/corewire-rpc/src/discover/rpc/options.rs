@@ -9,7 +9,7 @@ use corewire_discovery::{CatalogLimits, MAX_TTL, RegistryError};
 /// How an [`RpcRegistry`](super::RpcRegistry) reaches its registry, and how it behaves when it does not.
 #[derive(Debug, Clone)]
 pub struct RpcRegistryOptions {
-    /// Where it is served, such as `tcp://10.0.0.1:7400`.
+    /// Where it is served, such as `tcp://10.0.0.1:7400` or `tls://10.0.0.1:7400?ca=ca.pem`.
     pub uri: String,
     /// How long an endpoint stays when its process is gone, for registrations that state none: 100 ms to 365 days.
     /// Default 5 s.
@@ -46,17 +46,23 @@ impl RpcRegistryOptions {
         let bad = |reason: String| RegistryError::BadUri { uri: self.uri.clone(), reason };
         let uri = NetUri::parse(&self.uri).map_err(|error| bad(error.to_string()))?;
         match uri.scheme() {
-            Scheme::Tcp if uri.port().is_none() => Err(bad("there is no port".into())),
-            Scheme::Tcp | Scheme::Unix => Ok(()),
-            _ => Err(bad("a registry is served on tcp or unix".into())),
+            Scheme::Tcp | Scheme::Tls if uri.port().is_none() => Err(bad("there is no port".into())),
+            Scheme::Tcp | Scheme::Tls | Scheme::Unix => Ok(()),
+            _ => Err(bad("a registry is served on tcp, tls or unix".into())),
         }
     }
 
-    /// Reads `rpc://HOST:PORT` or `tcp://…` with the settings `ttl`, `timeout`, `grace` and `wait`.
+    /// Reads `rpc://HOST:PORT` or `tcp://…` with the settings `ttl`, `timeout`, `grace` and `wait`; `tls://…` with the
+    /// parameters of such a URI besides.
     pub(crate) fn parse(address: &str) -> Result<Self, RegistryError> {
         let bad = |reason: String| RegistryError::BadUri { uri: address.to_owned(), reason };
         let (uri, settings) = address.split_once('?').unwrap_or((address, ""));
         let mut options = Self::new(uri.replacen("rpc://", "tcp://", 1));
+        let of_tls: &[&str] = match uri.starts_with("tls://") {
+            true => &["ca", "cert", "key", "server-name", "alpn"],
+            false => &[],
+        };
+        let mut separator = '?';
         for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) =
                 setting.split_once('=').ok_or_else(|| bad("a setting is name=value".into()))?;
@@ -71,6 +77,10 @@ impl RpcRegistryOptions {
                 "wait" => {
                     let wrong = |_| bad("wait is neither true nor false".into());
                     options.wait_for_registry = value.parse().map_err(wrong)?;
+                }
+                name if of_tls.contains(&name) => {
+                    options.uri.push(std::mem::replace(&mut separator, '&'));
+                    options.uri.push_str(setting);
                 }
                 other => return Err(bad(format!("there is no setting {other:?}"))),
             }
@@ -110,7 +120,11 @@ mod tests {
             (Duration::from_secs(2), Duration::from_millis(10))
         );
         assert!(options.wait_for_registry && options.absence_grace == Duration::from_secs(60));
+        let options = RpcRegistryOptions::parse("tls://h:1?ca=ca.pem&ttl=2s&server-name=r.lan").unwrap();
+        assert_eq!(options.uri, "tls://h:1?ca=ca.pem&server-name=r.lan");
+        assert_eq!(options.lease_ttl, Duration::from_secs(2));
         for (address, reason) in [
+            ("tcp://h:1?ca=ca.pem", "no setting \"ca\""),
             ("rpc://h:1?ttl=2", "not a time"),
             ("rpc://h:1?wait=1", "neither true nor false"),
             ("rpc://h:1?x=1", "no setting \"x\""),
