@@ -13,6 +13,7 @@ use crate::fairness::{GreedyArgs, PoliteArgs};
 use crate::lists::{Cpus, count, cpus, receive_buffer};
 use crate::proxy::ProxyKind;
 use crate::registry::RegistryCommand;
+use crate::tls::TlsBaselineArgs;
 
 pub(crate) use baseline::{BaselineLoadArgs, BaselineLoadKind, BaselineServeArgs};
 pub(crate) use bench::{BenchArgs, BenchDriver, BenchKind};
@@ -57,6 +58,9 @@ pub(crate) enum Command {
     /// The load side of the baseline
     #[command(hide = true)]
     BaselineLoad(BaselineLoadArgs),
+    /// The baseline of `bench tls`
+    #[command(hide = true)]
+    TlsBaseline(TlsBaselineArgs),
     /// The greedy clients of `bench fairness`
     #[command(hide = true)]
     Greedy(GreedyArgs),

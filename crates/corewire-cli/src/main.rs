@@ -23,6 +23,7 @@ mod registry;
 mod run_control;
 mod serve;
 mod system;
+mod tls;
 mod trend;
 mod udp;
 mod wake;
@@ -61,6 +62,7 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
         Some(Command::Bench(args)) if args.kind == BenchKind::Kcp => kcp::bench(&args),
         Some(Command::Bench(args)) if args.kind == BenchKind::Fairness => fairness::bench(&args),
         Some(Command::Bench(args)) if args.kind == BenchKind::Wake => wake::bench(&args),
+        Some(Command::Bench(args)) if args.kind == BenchKind::Tls => tls::bench(&args),
         Some(Command::Bench(args)) => bench::bench(&args),
         Some(Command::Registry(command)) => registry::run(&command).map(|()| true),
         Some(Command::Proxy(kind)) => proxy::proxy(&kind).map(|()| true),
@@ -78,6 +80,7 @@ fn run(command: Option<Command>) -> Result<bool, Failure> {
             system::check_fd_limit(args.connections)?;
             run_control::by_control(fairness::greedy(&args)?).map(|()| true)
         }
+        Some(Command::TlsBaseline(args)) => tls::serve(&args).map(|()| true),
         Some(Command::Polite(args)) => fairness::polite(&args).map(|()| true),
         Some(Command::BaselineServe(args)) => baseline::serve(&args).map(|()| true),
         Some(Command::BaselineLoad(args)) => {

@@ -85,6 +85,8 @@ mod pages {
     struct Udp;
     #[doc = include_str!("../../../docs/reliable-udp.md")]
     struct ReliableUdp;
+    #[doc = include_str!("../../../docs/tls.md")]
+    struct Tls;
     #[cfg(all(feature = "tokio", feature = "hyper"))]
     #[doc = include_str!("../../../docs/tokio-libraries.md")]
     struct TokioLibraries;

@@ -40,6 +40,9 @@ pub(crate) enum BenchKind {
     /// Clients that send without end beside a polite one, on one worker: what the polite one has to wait; --connections are
     /// the greedy ones, --size is the payload of their requests
     Fairness,
+    /// TLS beside a bare loop of rustls over epoll: echoes, handshakes, heap; and what a plain connection of the same worker
+    /// waits during handshakes
+    Tls,
     /// Handing work to a worker from another thread: the time of a push, and the wake-ups that it took
     Wake,
 }

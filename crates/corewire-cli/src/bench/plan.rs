@@ -176,7 +176,7 @@ pub(crate) fn steps(args: &BenchArgs, other: Option<Driver>) -> Vec<Step> {
         BenchKind::Srmp => &[Workload::Srmp],
         BenchKind::LengthField => &[Workload::LengthField],
         // It has rows of its own.
-        BenchKind::Discovery | BenchKind::Fairness | BenchKind::Wake => &[],
+        BenchKind::Discovery | BenchKind::Fairness | BenchKind::Wake | BenchKind::Tls => &[],
         BenchKind::Udp => &[Workload::UdpPlain, Workload::Udp, Workload::UdpSendPlain, Workload::UdpSend],
         BenchKind::Rpc => &RPC,
         BenchKind::Stream => &STREAM,
