@@ -34,6 +34,13 @@ impl BufferPool {
         &mut self.current
     }
 
+    /// As [`room`](Self::room), behind what was taken last as long as there is room: for pieces that are far smaller than
+    /// the block and of which some are nearly always kept.
+    #[inline]
+    pub fn room_behind(&mut self, min: usize) -> &mut BytesMut {
+        if self.current.capacity() >= min { &mut self.current } else { self.room(min) }
+    }
+
     #[cold]
     fn change(&mut self) {
         let size = self.size;
@@ -67,6 +74,19 @@ mod tests {
         let place = first.as_ptr();
         drop(first);
         assert_eq!(take(&mut blocks, &[2; 100]).as_ptr(), place);
+    }
+
+    #[test]
+    fn pieces_lie_behind_one_another_until_the_block_is_full() {
+        let mut blocks = BufferPool::new(1000);
+        let mut places = Vec::new();
+        for _ in 0..20 {
+            let room = blocks.room_behind(100);
+            room.extend_from_slice(&[7; 100]);
+            places.push(room.split().as_ptr());
+        }
+        assert_eq!(places[9], places[0].wrapping_add(900));
+        assert_eq!(places[10..], places[..10], "the block is used again, for nobody keeps a piece");
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn small_bytes(payload: &[u8]) -> Bytes {
         return Bytes::new();
     }
     BLOCKS.with_borrow_mut(|blocks| {
-        let room = blocks.room(payload.len());
+        let room = blocks.room_behind(payload.len());
         room.extend_from_slice(payload);
         room.split().freeze()
     })

@@ -5,13 +5,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use corewire_proto::codec::Codec;
-use corewire_runtime::{CloseReason, Waiter, sleep, spawn_local};
+use corewire_runtime::{CloseReason, Sleep, Waiter, sleep, spawn_local};
 
 use super::calls::{Calls, Expired};
 use super::connection::State;
 use super::error::CallError;
 use super::local::Progress;
 use super::worker_client::{Client, unfit};
+
+/// A call that waits for a connection, for room to send, or (with a ticket) for a free number.
+pub(super) struct Wait {
+    ticket: Option<u64>,
+    /// Until its time is over.
+    sleep: Sleep,
+    waiter: Waiter,
+}
 
 /// What came of an attempt to begin a call.
 pub(super) enum Begun {
@@ -21,6 +29,7 @@ pub(super) enum Begun {
 
 impl<C: Codec> Client<C> {
     /// Begins the call if it can; otherwise says what it waits for.
+    #[inline]
     pub(super) fn begin(
         &self,
         ticket: Option<u64>,
@@ -39,24 +48,16 @@ impl<C: Codec> Client<C> {
                 return Ok(Begun::Wait(None));
             }
         };
-        match session.connection().poll_send_ready(waiter, context) {
-            Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(_)) => {
-                // The connection is going: the next one is near.
-                self.wait_for_connection(context);
-                return Ok(Begun::Wait(None));
-            }
-            Poll::Pending => return Ok(Begun::Wait(ticket)),
-        }
-        let mut calls = self.calls.borrow_mut();
+        let mut calls = self.lane.calls.borrow_mut();
         // A time beyond the clock's end is none.
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let timeout_ms =
+            timeout.as_secs().saturating_mul(1000).saturating_add(timeout.subsec_millis().into());
         let deadline = session.connection().now_ms().saturating_add(timeout_ms).saturating_add(1);
-        if !calls.can_begin(ticket) && session.connection().is_datagram() {
+        let mut begun = calls.begin(ticket, context.waker(), deadline, timeout);
+        if begun.is_none() && session.connection().is_datagram() {
             calls.free_given_up(session.connection().now_ms());
+            begun = calls.begin(ticket, context.waker(), deadline, timeout);
         }
-        let begun =
-            if calls.can_begin(ticket) { calls.begin(context.waker(), deadline, timeout) } else { None };
         let Some((slot, sequence)) = begun else {
             if calls.is_exhausted() {
                 let reason = "every sequence number is held by a call that was given up and never answered";
@@ -64,13 +65,27 @@ impl<C: Codec> Client<C> {
             }
             return Ok(Begun::Wait(Some(calls.wait(ticket, context.waker()))));
         };
+        match session.poll_send_with(|codec| codec.request_head(sequence), payload, waiter, context) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Pending => {
+                calls.take_back(slot);
+                return Ok(Begun::Wait(ticket));
+            }
+            Poll::Ready(Err(error)) => {
+                calls.take_back(slot);
+                return match unfit(error) {
+                    Ok(error) => Err(CallError::Encode(error)),
+                    Err(_) => {
+                        drop(calls);
+                        // The connection is going: the next one is near.
+                        self.wait_for_connection(context);
+                        Ok(Begun::Wait(None))
+                    }
+                };
+            }
+        }
         if let Some(ticket) = ticket {
             calls.begun(ticket);
-        }
-        if let Err(error) = session.send_with(|codec| codec.request_head(sequence), payload) {
-            calls.withdraw(slot);
-            return Err(unfit(error)
-                .map_or_else(|error| CallError::ConnectionLost(error.to_string()), CallError::Encode));
         }
         if deadline < calls.timer_at {
             self.sweep_after(&mut calls, deadline, timeout);
@@ -96,7 +111,7 @@ impl<C: Codec> Client<C> {
         // Without a connection no call is in flight.
         let State::Established(session) = &*self.connection.state() else { return };
         let now = session.connection().now_ms();
-        let mut calls = self.calls.borrow_mut();
+        let mut calls = self.lane.calls.borrow_mut();
         if calls.timer_at == deadline_ms {
             calls.timer_at = u64::MAX;
         }
@@ -112,32 +127,78 @@ impl<C: Codec> Client<C> {
         }
     }
 
-    /// Waits for its turn, but not beyond the call's time.
+    /// Has a call wait for its turn, but not beyond its time.
     pub(super) fn wait(
         &self,
         progress: &mut Progress,
         ticket: Option<u64>,
-        whole: Duration,
+        timeout: Duration,
         context: &mut Context<'_>,
-    ) -> Poll<()> {
-        let mut sleeps = self.sleeps.borrow_mut();
-        let place = match progress {
-            Progress::Waiting { ticket: kept, sleep, .. } => {
-                *kept = ticket;
-                *sleep
-            }
-            _ => {
-                let place = sleeps.insert(sleep(whole));
-                let deadline = sleeps[place].deadline();
-                *progress = Progress::Waiting { ticket, deadline, sleep: place };
-                place
-            }
-        };
-        Pin::new(&mut sleeps[place]).poll(context)
+    ) -> Poll<CallError> {
+        let wait = Wait { ticket, sleep: sleep(timeout), waiter: Waiter::new() };
+        let key = self.waits.borrow_mut().insert(wait);
+        *progress = Progress::Waiting(key);
+        self.poll_timeout(key, progress, timeout, context)
     }
 
-    pub(super) fn drop_sleep(&self, place: usize) {
-        let sleep = self.sleeps.borrow_mut().try_remove(place);
-        drop(sleep);
+    /// Tries again to begin a call that waits.
+    pub(super) fn poll_waiting(
+        &self,
+        key: usize,
+        progress: &mut Progress,
+        payload: &[u8],
+        timeout: Duration,
+        context: &mut Context<'_>,
+    ) -> Poll<CallError> {
+        let (ticket, deadline, mut waiter) = {
+            let wait = &mut self.waits.borrow_mut()[key];
+            (wait.ticket, wait.sleep.deadline(), std::mem::take(&mut wait.waiter))
+        };
+        let left = deadline.saturating_duration_since(corewire_driver::clock::now());
+        match self.begin(ticket, payload, left, &mut waiter, context) {
+            Ok(Begun::InFlight(slot)) => {
+                *progress = Progress::InFlight(slot);
+                self.drop_wait(key);
+                Poll::Pending
+            }
+            Ok(Begun::Wait(ticket)) => {
+                if let Some(wait) = self.waits.borrow_mut().get_mut(key) {
+                    (wait.ticket, wait.waiter) = (ticket, waiter);
+                }
+                self.poll_timeout(key, progress, timeout, context)
+            }
+            Err(error) => {
+                *progress = Progress::New;
+                self.end_wait(key);
+                Poll::Ready(error)
+            }
+        }
+    }
+
+    fn poll_timeout(
+        &self,
+        key: usize,
+        progress: &mut Progress,
+        timeout: Duration,
+        context: &mut Context<'_>,
+    ) -> Poll<CallError> {
+        let polled = Pin::new(&mut self.waits.borrow_mut()[key].sleep).poll(context);
+        polled.map(|()| {
+            *progress = Progress::New;
+            self.end_wait(key);
+            CallError::TimedOut(timeout)
+        })
+    }
+
+    /// A call waits no more.
+    pub(super) fn end_wait(&self, key: usize) {
+        if let Some(ticket) = self.drop_wait(key) {
+            self.lane.calls.borrow_mut().leave(ticket);
+        }
+    }
+
+    fn drop_wait(&self, key: usize) -> Option<u64> {
+        let wait = self.waits.borrow_mut().try_remove(key);
+        wait?.ticket
     }
 }

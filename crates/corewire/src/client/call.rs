@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corewire_runtime::{Waiter, spawn_local};
+use corewire_runtime::spawn_local;
 use futures_channel::oneshot;
 
 use super::NetClient;
 use super::error::CallError;
-use super::local::{Progress, with_local};
+use super::local::{Progress, poll_call, with_local};
 
 /// The future of [`NetClient::request`]. `Unpin`, so that many can be kept in a `Vec` and polled in any order.
 #[must_use = "a call begins when it is first polled"]
@@ -20,7 +20,6 @@ pub struct Call<'a> {
     payload: &'a [u8],
     timeout: Option<Duration>,
     state: State,
-    waiter: Waiter,
 }
 
 #[derive(Debug)]
@@ -35,7 +34,7 @@ enum State {
 impl<'a> Call<'a> {
     #[inline]
     pub(super) const fn new(client: &'a NetClient, payload: &'a [u8]) -> Self {
-        Self { client, payload, timeout: None, state: State::Here(Progress::New), waiter: Waiter::new() }
+        Self { client, payload, timeout: None, state: State::Here(Progress::New) }
     }
 
     /// Waits this long for the reply instead of the client's request timeout.
@@ -56,8 +55,7 @@ impl<'a> Call<'a> {
         let began = self.client.shared.worker.run(move || {
             drop(spawn_local(async move {
                 let state = State::Here(progress);
-                let waiter = Waiter::new();
-                make_for(Call { client: &client, payload: &payload, timeout, state, waiter }, sender).await;
+                make_for(Call { client: &client, payload: &payload, timeout, state }, sender).await;
             }));
         });
         began.map(|()| receiver).map_err(|_| CallError::Closed)
@@ -103,12 +101,8 @@ impl Future for Call<'_> {
         let this = &mut *self;
         match &mut this.state {
             State::Here(progress) if this.client.is_here() => {
-                let polled = with_local(this.client.shared.key, |client| match client {
-                    Some(client) => {
-                        client.poll_call(progress, this.payload, this.timeout, &mut this.waiter, context)
-                    }
-                    None => Poll::Ready(Err(CallError::Closed)),
-                });
+                let key = this.client.shared.key;
+                let polled = poll_call(key, progress, this.payload, this.timeout, context);
                 if polled.is_ready() {
                     this.state = State::Finished;
                 }
@@ -143,7 +137,7 @@ impl Future for Call<'_> {
 impl Drop for Call<'_> {
     #[inline]
     fn drop(&mut self) {
-        if matches!(self.state, State::Here(Progress::Waiting { .. } | Progress::InFlight(_))) {
+        if matches!(self.state, State::Here(Progress::Waiting(_) | Progress::InFlight(_))) {
             self.release();
         }
     }

@@ -73,8 +73,7 @@ impl Calls {
     }
 
     /// Whether a call may begin now: a number is free and nobody waits for it, or was called to it, who came before.
-    #[inline]
-    pub(super) fn can_begin(&self, ticket: Option<u64>) -> bool {
+    fn can_begin(&self, ticket: Option<u64>) -> bool {
         if !self.table.can_begin() {
             return false;
         }
@@ -111,14 +110,19 @@ impl Calls {
         self.table.is_exhausted()
     }
 
-    /// Begins a call; gives its slot and its sequence.
+    /// Begins a call, if it may; gives its slot and its sequence.
     #[inline]
     pub(super) fn begin(
         &mut self,
+        ticket: Option<u64>,
         waker: &Waker,
         deadline_ms: u64,
         timeout: Duration,
     ) -> Option<(usize, u32)> {
+        let is_contended = !self.waiting.is_empty() || !self.called.is_empty();
+        if is_contended && !self.can_begin(ticket) {
+            return None;
+        }
         let entry = self.slots.vacant_entry();
         let slot = entry.key();
         let key = self.table.begin(slot).ok()?;
@@ -127,11 +131,11 @@ impl Calls {
         Some((slot, self.table.sequence_of(key)))
     }
 
-    /// Takes back a call whose request was not sent.
-    pub(super) fn withdraw(&mut self, slot: usize) {
+    /// Takes back the call that has just begun: its request was not sent. A number that it was called to is still kept
+    /// for it.
+    pub(super) fn take_back(&mut self, slot: usize) {
         if let Some(key) = self.remove(slot) {
             let _ = self.table.withdraw(key);
-            self.wake_next();
         }
     }
 
@@ -295,7 +299,7 @@ mod tests {
         let mut calls = Calls::new(Matching::Sequence { modulus: 256 }, None);
         let waker = Waker::noop();
         let lose = |calls: &mut Calls, now: u64| {
-            let (slot, _) = calls.begin(waker, now, Duration::ZERO).unwrap();
+            let (slot, _) = calls.begin(None, waker, now, Duration::ZERO).unwrap();
             calls.give_up(slot);
         };
         // Far more replies are lost than there are numbers, a hundred a minute.
@@ -312,5 +316,34 @@ mod tests {
         }
         calls.free_given_up(now + Calls::LATE_REPLY_MAX_MS - 1);
         assert!(!calls.can_begin(None));
+    }
+
+    #[test]
+    fn a_call_whose_request_was_not_sent_leaves_no_trace() {
+        let waker = Waker::noop();
+        for matching in [Matching::Sequence { modulus: 256 }, Matching::Fifo] {
+            let mut calls = Calls::new(matching, Some(2));
+            let begin = |calls: &mut Calls, ticket| {
+                calls.begin(ticket, waker, 0, Duration::ZERO).map(|begun| begun.0)
+            };
+            let first = begin(&mut calls, None).unwrap();
+            for _ in 0..1000 {
+                let other = begin(&mut calls, None).unwrap();
+                assert_eq!(begin(&mut calls, None), None);
+                calls.take_back(other);
+            }
+            // One that was called to its number keeps it until it has really begun.
+            let second = begin(&mut calls, None).unwrap();
+            let ticket = calls.wait(None, waker);
+            let reply = FrameHead { kind: FrameKind::Reply, sequence: 1, tag: 0 };
+            assert!(calls.complete(&reply, 1, || Bytes::from_static(b"to the first")));
+            assert_eq!(calls.poll(first, waker), Some(Ok(Bytes::from_static(b"to the first"))));
+            let called = begin(&mut calls, Some(ticket)).unwrap();
+            calls.take_back(called);
+            assert_eq!(begin(&mut calls, None), None, "another takes its place");
+            assert!(begin(&mut calls, Some(ticket)).is_some());
+            calls.begun(ticket);
+            calls.give_up(second);
+        }
     }
 }

@@ -55,7 +55,8 @@ impl<C: Codec> Handler for Endpoint<C> {
             *has_received = true;
         }
         let round = session.connection().task_round();
-        let is_reply = self.client.calls.borrow_mut().complete(&frame.head(), round, || frame.to_bytes());
+        let is_reply =
+            self.client.lane.calls.borrow_mut().complete(&frame.head(), round, || frame.to_bytes());
         if is_reply {
             return;
         }

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use corewire_runtime::{Connection, Waiter};
 use futures_channel::oneshot;
 use slab::Slab;
 
+use super::calls::Calls;
 use super::ending::Unsent;
 use super::error::{CallError, ClientSendError};
 use super::outbox::Outbox;
@@ -46,12 +47,8 @@ impl SendStatus {
 pub(super) enum Progress {
     #[default]
     New,
-    /// Waits for a connection, for room to send, or (with a ticket) for a free number; not for ever.
-    Waiting {
-        ticket: Option<u64>,
-        deadline: Instant,
-        sleep: usize,
-    },
+    /// Waits to begin, under this key among those of its client.
+    Waiting(usize),
     InFlight(usize),
 }
 
@@ -67,14 +64,14 @@ pub(super) trait LocalClient {
 
     fn poll_send_bytes(&self, payload: &Bytes, waiter: &mut Waiter, context: &mut Context<'_>) -> SendStatus;
 
-    fn poll_call(
+    /// Has a call begin, or wait until it can. Ready only if it can never.
+    fn poll_begin(
         &self,
         progress: &mut Progress,
         payload: &[u8],
         timeout: Option<Duration>,
-        waiter: &mut Waiter,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Bytes, CallError>>;
+    ) -> Poll<CallError>;
 
     fn give_up(&self, progress: Progress);
     /// Closes, and says when that is done and what was not sent.
@@ -90,16 +87,18 @@ pub(super) trait LocalClient {
     fn outbox(&self) -> &Outbox;
 }
 
-/// The shortest way to the connection of a client: messages that need no codec take it.
+/// The part of a client that knows nothing of its codec: what needs none goes here, past all else.
 pub(super) struct Lane {
+    /// While it is established.
     connection: RefCell<Option<Connection>>,
     is_transparent: bool,
+    pub(super) calls: RefCell<Calls>,
 }
 
 impl Lane {
     /// `is_transparent`: the client's codec adds nothing to payloads.
-    pub(super) fn new(is_transparent: bool) -> Rc<Self> {
-        Rc::new(Self { connection: RefCell::default(), is_transparent })
+    pub(super) fn new(is_transparent: bool, calls: Calls) -> Rc<Self> {
+        Rc::new(Self { connection: RefCell::default(), is_transparent, calls: RefCell::new(calls) })
     }
 
     /// The client's connection is established, or lost.
@@ -151,13 +150,61 @@ pub(super) fn poll_send(
     waiter: &mut Waiter,
     context: &mut Context<'_>,
 ) -> SendStatus {
-    CLIENTS.with_borrow(|clients| {
-        let Some(Entry { client, lane }) = clients.get(key) else {
-            return SendStatus::Failed(Box::new(ClientSendError::Closed));
-        };
-        lane.poll_send(payload, kind, waiter, context)
-            .unwrap_or_else(|| client.poll_send(payload, kind, waiter, context))
-    })
+    CLIENTS.with(|clients| send_by(&clients.borrow(), key, payload, kind, waiter, context))
+}
+
+/// Apart from the access to the thread's table, which is only then part of the caller.
+#[inline(never)]
+fn send_by(
+    clients: &Slab<Entry>,
+    key: usize,
+    payload: &[u8],
+    kind: SendKind,
+    waiter: &mut Waiter,
+    context: &mut Context<'_>,
+) -> SendStatus {
+    let Some(Entry { client, lane }) = clients.get(key) else {
+        return SendStatus::Failed(Box::new(ClientSendError::Closed));
+    };
+    lane.poll_send(payload, kind, waiter, context)
+        .unwrap_or_else(|| client.poll_send(payload, kind, waiter, context))
+}
+
+/// Goes on with a call of a client of this worker.
+#[inline]
+pub(super) fn poll_call(
+    key: usize,
+    progress: &mut Progress,
+    payload: &[u8],
+    timeout: Option<Duration>,
+    context: &mut Context<'_>,
+) -> Poll<Result<Bytes, CallError>> {
+    CLIENTS.with(|clients| call_by(&clients.borrow(), key, progress, payload, timeout, context))
+}
+
+/// As [`send_by`], for calls.
+#[inline(never)]
+fn call_by(
+    clients: &Slab<Entry>,
+    key: usize,
+    progress: &mut Progress,
+    payload: &[u8],
+    timeout: Option<Duration>,
+    context: &mut Context<'_>,
+) -> Poll<Result<Bytes, CallError>> {
+    let Some(Entry { client, lane }) = clients.get(key) else {
+        return Poll::Ready(Err(CallError::Closed));
+    };
+    let Progress::InFlight(slot) = *progress else {
+        return client.poll_begin(progress, payload, timeout, context).map(Err);
+    };
+    match lane.calls.borrow_mut().poll(slot, context.waker()) {
+        Some(result) => {
+            *progress = Progress::New;
+            Poll::Ready(result)
+        }
+        None => Poll::Pending,
+    }
 }
 
 pub(super) fn add(client: Rc<dyn LocalClient>, lane: Rc<Lane>) -> usize {

@@ -185,9 +185,16 @@ pub struct Sending<'a> {
     client: &'a NetClient,
     payload: &'a [u8],
     kind: SendKind,
-    /// From another thread.
-    remote: Option<Box<outbox::Accepted>>,
-    waiter: Waiter,
+    wait: SendWait,
+}
+
+/// What a message that is not sent yet waits for.
+enum SendWait {
+    Nothing,
+    /// For room, on the client's worker.
+    Room(Waiter),
+    /// For the worker: it comes from another thread.
+    Remote(Box<outbox::Accepted>),
 }
 
 impl Future for Sending<'_> {
@@ -195,26 +202,40 @@ impl Future for Sending<'_> {
 
     #[inline]
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.client.is_here() && self.remote.is_none() {
-            let Self { client, payload, kind, waiter, .. } = &mut *self;
-            return local::poll_send(client.shared.key, payload, *kind, waiter, context).into_poll();
+        if self.client.is_here() && matches!(self.wait, SendWait::Nothing) {
+            let mut waiter = Waiter::new();
+            let Self { client, payload, kind, .. } = *self;
+            let status = local::poll_send(client.shared.key, payload, kind, &mut waiter, context);
+            if matches!(status, SendStatus::Wait) {
+                self.wait = SendWait::Room(waiter);
+            }
+            return status.into_poll();
         }
-        self.poll_remote(context)
+        self.poll_again(context)
     }
 }
 
 impl<'a> Sending<'a> {
     #[inline]
     const fn new(client: &'a NetClient, payload: &'a [u8], kind: SendKind) -> Self {
-        Self { client, payload, kind, remote: None, waiter: Waiter::new() }
+        Self { client, payload, kind, wait: SendWait::Nothing }
     }
 
     #[cold]
-    fn poll_remote(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ClientSendError>> {
-        let Self { client, payload, kind, remote, .. } = self;
-        remote
-            .get_or_insert_with(|| Box::new(outbox::send(client, Bytes::copy_from_slice(payload), *kind)))
-            .poll(context)
+    fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ClientSendError>> {
+        let Self { client, payload, kind, wait } = self;
+        match wait {
+            SendWait::Room(waiter) if client.is_here() => {
+                local::poll_send(client.shared.key, payload, *kind, waiter, context).into_poll()
+            }
+            SendWait::Remote(accepted) => accepted.poll(context),
+            SendWait::Nothing | SendWait::Room(_) => {
+                let mut accepted = Box::new(outbox::send(client, Bytes::copy_from_slice(payload), *kind));
+                let polled = accepted.poll(context);
+                *wait = SendWait::Remote(accepted);
+                polled
+            }
+        }
     }
 }
 

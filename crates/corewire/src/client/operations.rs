@@ -63,62 +63,34 @@ impl<C: Codec> LocalClient for Client<C> {
     }
 
     #[inline]
-    fn poll_call(
+    fn poll_begin(
         &self,
         progress: &mut Progress,
         payload: &[u8],
         timeout: Option<Duration>,
-        waiter: &mut Waiter,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Bytes, CallError>> {
-        if let Progress::InFlight(slot) = progress {
-            return match self.calls.borrow_mut().poll(*slot, context.waker()) {
-                Some(result) => {
-                    *progress = Progress::New;
-                    Poll::Ready(result)
-                }
-                None => Poll::Pending,
-            };
-        }
+    ) -> Poll<CallError> {
         if self.matching == Matching::None {
-            return Poll::Ready(Err(CallError::NoRequests));
+            return Poll::Ready(CallError::NoRequests);
         }
-        let whole = timeout.unwrap_or(self.settings.request_timeout);
-        let (ticket, left) = match progress {
-            Progress::Waiting { ticket, deadline, .. } => {
-                (*ticket, deadline.saturating_duration_since(corewire_driver::clock::now()))
-            }
-            _ => (None, whole),
-        };
-        let begun = self.begin(ticket, payload, left, waiter, context);
-        match begun {
-            Ok(Begun::InFlight(slot)) => {
-                if let Progress::Waiting { sleep, .. } = std::mem::replace(progress, Progress::InFlight(slot))
-                {
-                    self.drop_sleep(sleep);
+        let timeout = timeout.unwrap_or(self.settings.request_timeout);
+        match *progress {
+            Progress::Waiting(key) => self.poll_waiting(key, progress, payload, timeout, context),
+            _ => match self.begin(None, payload, timeout, &mut Waiter::new(), context) {
+                Ok(Begun::InFlight(slot)) => {
+                    *progress = Progress::InFlight(slot);
+                    Poll::Pending
                 }
-                Poll::Pending
-            }
-            Ok(Begun::Wait(ticket)) => self.wait(progress, ticket, whole, context).map(|()| {
-                self.give_up(std::mem::take(progress));
-                Err(CallError::TimedOut(whole))
-            }),
-            Err(error) => {
-                self.give_up(std::mem::take(progress));
-                Poll::Ready(Err(error))
-            }
+                Ok(Begun::Wait(ticket)) => self.wait(progress, ticket, timeout, context),
+                Err(error) => Poll::Ready(error),
+            },
         }
     }
 
     fn give_up(&self, progress: Progress) {
         match progress {
-            Progress::InFlight(slot) => self.calls.borrow_mut().give_up(slot),
-            Progress::Waiting { ticket, sleep, .. } => {
-                self.drop_sleep(sleep);
-                if let Some(ticket) = ticket {
-                    self.calls.borrow_mut().leave(ticket);
-                }
-            }
+            Progress::InFlight(slot) => self.lane.calls.borrow_mut().give_up(slot),
+            Progress::Waiting(key) => self.end_wait(key),
             Progress::New => {}
         }
     }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
 use corewire_proto::codec::{Codec, EncodeError, Matching};
-use corewire_runtime::{Charge, CloseReason, SendError, Sleep};
+use corewire_runtime::{Charge, CloseReason, SendError};
 use slab::Slab;
 
+use super::begin::Wait;
 use super::calls::Calls;
 use super::connection::ClientConnection;
 use super::ending::{End, unsent_of};
@@ -26,7 +27,6 @@ pub(super) struct Client<C> {
     pub(super) settings: Settings,
     pub(super) codec: Box<dyn Fn() -> C>,
     pub(super) handler: Box<dyn Fn() -> Box<dyn Handler>>,
-    pub(super) calls: RefCell<Calls>,
     pub(super) connection: ClientConnection<Rc<SessionInner<C>>>,
     pub(super) lane: Rc<Lane>,
     /// Who waits for a connection.
@@ -39,8 +39,8 @@ pub(super) struct Client<C> {
     pub(super) end: RefCell<End>,
     /// Bytes that connections were lost with.
     pub(super) lost: Cell<usize>,
-    /// Timers of the calls that wait to begin.
-    pub(super) sleeps: RefCell<Slab<Sleep>>,
+    /// The calls that wait to begin.
+    pub(super) waits: RefCell<Slab<Wait>>,
     pub(super) matching: Matching,
     pub(super) connections: Cell<u64>,
     pub(super) weak: Weak<Self>,
@@ -72,8 +72,7 @@ impl<C: Codec> Client<C> {
                 &settings.connector.settings.reconnect.clone().unwrap_or_default(),
                 corewire_driver::entropy::u64(),
             ),
-            lane: Lane::new(is_transparent),
-            calls: RefCell::new(Calls::new(matching, settings.max_in_flight)),
+            lane: Lane::new(is_transparent, Calls::new(matching, settings.max_in_flight)),
             settings,
             codec,
             handler,
@@ -84,7 +83,7 @@ impl<C: Codec> Client<C> {
             outbox: Outbox::default(),
             end: RefCell::default(),
             lost: Cell::new(0),
-            sleeps: RefCell::default(),
+            waits: RefCell::default(),
             matching,
             connections: Cell::new(0),
             weak: weak.clone(),
@@ -103,7 +102,7 @@ impl<C: Codec> Client<C> {
     pub(super) fn lost(&self, reason: &CloseReason, has_received: bool, queued: usize) {
         self.lane.set(None);
         self.lost.set(self.lost.get() + unsent_of(reason, queued));
-        self.calls.borrow_mut().fail_all(&CallError::ConnectionLost(reason.to_string()));
+        self.lane.calls.borrow_mut().fail_all(&CallError::ConnectionLost(reason.to_string()));
         if self.is_closed() {
             return self.end.borrow_mut().finish(reason, queued);
         }
@@ -145,7 +144,7 @@ impl<C: Codec> Client<C> {
             session.note_closed();
             session.connection().close();
         }
-        self.calls.borrow_mut().fail_all(&CallError::Closed);
+        self.lane.calls.borrow_mut().fail_all(&CallError::Closed);
         if let Some(inbox) = &self.inbox {
             inbox.end();
         }
