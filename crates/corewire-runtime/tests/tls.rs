@@ -302,10 +302,20 @@ fn rustls_peer(
     versions: Versions,
     serve: impl FnOnce(&mut ServerConnection, &mut TcpStream) + Send + 'static,
 ) -> (Connection, Record, std::thread::JoinHandle<()>) {
+    rustls_peer_of(authority, versions, |_, _| {}, serve)
+}
+
+/// The same, of a client that does something.
+fn rustls_peer_of(
+    authority: &Authority,
+    versions: Versions,
+    action: impl FnMut(&str, &Connection) + 'static,
+    serve: impl FnOnce(&mut ServerConnection, &mut TcpStream) + Send + 'static,
+) -> (Connection, Record, std::thread::JoinHandle<()>) {
     let (socket, mut peer) = sockets();
     let config = authority.server_config(versions, authority.identity("localhost"));
     let record = Record::default();
-    let protocol = Recorder::new(&record);
+    let protocol = Recorder::with_action(&record, action);
     let client = authority.client(versions);
     let connection =
         Connection::open_connecting_tls(socket, &client, name("localhost"), options(|_| {}), protocol)
@@ -341,7 +351,13 @@ fn a_stream_that_is_cut_is_an_error_behind_what_has_come() {
 fn a_close_in_good_order_is_told_by_close_notify_in_both_directions() {
     with_each(|versions| async move {
         let authority = Authority::new();
-        let (client, record, thread) = rustls_peer(&authority, versions, |server, peer| {
+        // Its answer is queued before the end of the peer can be told.
+        let answer = |what: &str, client: &Connection| {
+            if what == "open" {
+                client.send(b"answer").unwrap();
+            }
+        };
+        let (_client, record, thread) = rustls_peer_of(&authority, versions, answer, |server, peer| {
             server.writer().write_all(b"all").unwrap();
             server.send_close_notify();
             server.complete_io(peer).unwrap();
@@ -352,8 +368,6 @@ fn a_close_in_good_order_is_told_by_close_notify_in_both_directions() {
                 .unwrap();
             assert_eq!(rest, b"answer");
         });
-        record.wait_for("open").await;
-        client.send(b"answer").unwrap();
         let reason = record.wait_for("closed").await;
         assert_eq!(reason, "closed: closed by the peer");
         assert_eq!(record.received(), b"all");

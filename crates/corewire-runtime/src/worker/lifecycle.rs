@@ -109,6 +109,7 @@ impl Core {
         let established = self.conns.with_socket(socket, |conn| {
             let State::Connecting { finish_write } = conn.state else { return None };
             if conn.transport.is_tls() {
+                self.begin_handshake_timer(conn);
                 self.list_handshake(conn);
                 return None;
             }

@@ -43,7 +43,9 @@ impl Core {
         protocol: Box<dyn Protocol>,
     ) -> io::Result<Connection> {
         let token = self.driver.borrow_mut().add_stream(socket)?;
-        self.begin_tls(token, TlsSocket::server(token, tls), options, protocol)
+        let connection = self.begin_tls(token, TlsSocket::server(token, tls), options, protocol)?;
+        self.conns.with(connection.id, |conn| self.begin_handshake_timer(conn));
+        Ok(connection)
     }
 
     pub(crate) fn connect_tls(
@@ -71,13 +73,16 @@ impl Core {
         })?;
         self.driver.borrow_mut().set_receive_max(token, HANDSHAKE_RECEIVE_MAX);
         let id = self.add_conn(Transport::Tls(Box::new(made)), options, protocol, true);
-        self.with_tls(id, |conn, core| {
-            if let Transport::Tls(tls) = &mut conn.transport {
-                tls.set_timer(|after| core.timers.add(after, TimerAction::Handshake(id)));
-            }
-            core.settle_tls(conn);
-        });
+        self.with_tls(id, |conn, core| core.settle_tls(conn));
         Ok(Connection { core: self.clone(), id })
+    }
+
+    /// The handshake has its time from now on.
+    pub(super) fn begin_handshake_timer(&self, conn: &mut Conn) {
+        let id = conn.id;
+        if let Transport::Tls(tls) = &mut conn.transport {
+            tls.set_timer(|after| self.timers.add(after, TimerAction::Handshake(id)));
+        }
     }
 
     fn with_tls<R>(&self, id: ConnId, look: impl FnOnce(&mut Conn, &Self) -> R) -> Option<R> {
