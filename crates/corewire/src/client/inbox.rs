@@ -136,3 +136,6 @@ fn wake(mut state: MutexGuard<'_, State>) {
     drop(state);
     readers.into_iter().for_each(Waker::wake);
 }
+
+#[cfg(test)]
+mod tests;
