@@ -27,8 +27,9 @@ thread_local! {
 }
 
 /// Called once a tick, and more often where that is of use to others: it never counts too many.
-fn tick_ends() {
+fn tick_ends() -> bool {
     MOST.fetch_max(IN_TICK.take(), Ordering::Relaxed);
+    false
 }
 
 /// A unary call of version 1.

@@ -1,6 +1,7 @@
 //! The links of a worker, so that handles on calls can be carried to other threads.
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +14,7 @@ use crate::gauges::Gauges;
 thread_local! {
     static LINKS: RefCell<Slab<Rc<Link>>> = const { RefCell::new(Slab::new()) };
     /// Those that have gathered something in this turn.
-    static GATHERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    static GATHERED: RefCell<VecDeque<usize>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// The worker that a link lives on.
@@ -73,15 +74,17 @@ pub(crate) fn gauges(group: Group) -> Gauges {
 
 /// Has a link flushed at the end of the worker's turn.
 pub(super) fn flush_later(id: usize) -> bool {
-    GATHERED.with_borrow_mut(|gathered| gathered.push(id));
+    GATHERED.with_borrow_mut(|gathered| gathered.push_back(id));
     // Once for each link: one that a worker did not come to before it stopped must not keep the others from it.
-    corewire_runtime::before_flush(flush_all)
+    corewire_runtime::before_flush(flush_next)
 }
 
-fn flush_all() {
-    while let Some(id) = GATHERED.with_borrow_mut(Vec::pop) {
+/// Flushes one link, and says whether another waits.
+fn flush_next() -> bool {
+    if let Some(id) = GATHERED.with_borrow_mut(VecDeque::pop_front) {
         with_link(id, |link| link.flush());
     }
+    GATHERED.with_borrow(|gathered| !gathered.is_empty())
 }
 
 pub(super) fn remove(id: usize) {

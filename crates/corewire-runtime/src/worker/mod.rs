@@ -72,12 +72,15 @@ pub fn current_worker() -> Option<WorkerId> {
     (id != 0).then_some(WorkerId(id))
 }
 
-/// Has `call` run once at the end of the current worker's turn, after its tasks and timers and before what its
-/// connections have queued is sent. For protocols that gather what they write, so that they hand it over once a turn.
+/// Has `call` run at the end of the current worker's turn, after its tasks and timers and before what its connections
+/// have queued is sent. For protocols that gather what they write, so that they hand it over once a turn. It does a piece
+/// of that, such as one connection's, and says whether there is more: it runs again then, in this turn as long as its
+/// budget lasts, else in the next.
 ///
 /// False outside of a worker, where nothing is ever flushed.
-pub fn before_flush(call: fn()) -> bool {
-    Core::with_current(|core| core.map(|core| core.senders.before_flush.borrow_mut().push(call))).is_some()
+pub fn before_flush(call: fn() -> bool) -> bool {
+    let add = |core: &Rc<Core>| core.senders.before_flush.borrow_mut().push_back(call);
+    Core::with_current(|core| core.map(add)).is_some()
 }
 
 /// What reaches a worker from outside.

@@ -1,6 +1,7 @@
 //! Connections that have something to send, and those who wait for them to.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::conn::{Backlog, BufferPool, Conn, ConnId, Flush};
@@ -15,7 +16,7 @@ pub(crate) struct Senders {
     /// Wakers of those who have waited, to be woken when nothing is borrowed.
     pub(crate) woken: RefCell<Vec<Waker>>,
     /// What wants to be called before the next flush.
-    pub(super) before_flush: RefCell<Vec<fn()>>,
+    pub(super) before_flush: RefCell<VecDeque<fn() -> bool>>,
 }
 
 impl Senders {

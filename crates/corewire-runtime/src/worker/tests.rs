@@ -207,6 +207,43 @@ fn a_sender_that_is_never_done_lets_others_have_their_turn() {
     .expect("a worker");
 }
 
+thread_local! {
+    /// Pieces that are left, and those that were done since a task had its turn.
+    static PIECES: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// One piece of what is gathered; it takes time.
+fn gathered_piece() -> bool {
+    let began = corewire_driver::clock::now();
+    while began.elapsed() < Duration::from_micros(20) {}
+    let (left, done) = PIECES.get();
+    PIECES.set((left - 1, done + 1));
+    left > 1
+}
+
+#[test]
+fn what_is_gathered_before_a_flush_leaves_others_their_turn() {
+    crate::run(async {
+        PIECES.set((1000, 0));
+        assert!(before_flush(gathered_piece));
+        let (mut most, mut turns) = (0, 0);
+        loop {
+            yield_now().await;
+            let (left, done) = PIECES.get();
+            PIECES.set((left, 0));
+            most = most.max(done);
+            turns += 1;
+            if left == 0 {
+                break;
+            }
+        }
+        // Twice a tick; each time the clock is looked at once in 16, and 250 us are over the second time.
+        assert!(most <= 2 * 32, "{most} pieces in one tick");
+        assert!(turns >= 1000 / 64);
+    })
+    .expect("a worker");
+}
+
 #[test]
 fn a_high_water_mark_of_zero_lets_one_message_through_at_a_time() {
     crate::run(async {

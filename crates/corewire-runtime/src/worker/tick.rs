@@ -217,8 +217,16 @@ impl Core {
             return;
         }
         let mut calls = self.senders.before_flush.take();
-        for call in calls.drain(..) {
-            self.guard(call);
+        let mut meter = Meter::new();
+        while let Some(call) = calls.pop_front() {
+            let mut has_more = false;
+            self.guard(|| has_more = call());
+            if has_more {
+                calls.push_back(call);
+            }
+            if meter.is_used(0) {
+                break;
+            }
         }
         let mut later = self.senders.before_flush.borrow_mut();
         // What was added meanwhile has its turn in the next tick. Keep the memory.
