@@ -222,7 +222,7 @@ impl Start {
 }
 
 /// Workers, each on a thread of its own. Dropping it stops them: tasks are dropped, connections closed once what is queued
-/// has been sent, for which a peer that takes nothing has 1 s and any peer 10 s.
+/// has been sent (of KCP: acknowledged), for which a peer that takes nothing has 1 s and any peer 10 s.
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
@@ -249,8 +249,8 @@ impl Runtime {
         &self.handle
     }
 
-    /// Stops the workers and waits for them and for blocking work, together for `deadline` at the most. A worker whose
-    /// task does not come to an await by then is left to itself.
+    /// Stops the workers and waits for them and for blocking work, together for `deadline` at the most; three quarters of it
+    /// are for what is queued to be sent. A worker whose task does not come to an await by then is left to itself.
     pub fn shutdown(mut self, deadline: Duration) -> BlockingShutdown {
         let until = corewire_driver::clock::now().checked_add(deadline);
         self.stop(until);
@@ -260,8 +260,11 @@ impl Runtime {
     }
 
     fn stop(&mut self, until: Option<Instant>) {
+        let now = corewire_driver::clock::now();
+        // Most of the time is for what is queued; the rest is for the end itself.
+        let send_until = until.map(|until| until - until.saturating_duration_since(now) / 4);
         for worker in &self.handle.inner.workers {
-            let _ = worker.mailbox.push(Command::Stop);
+            let _ = worker.mailbox.push(Command::Stop(send_until));
         }
         for thread in self.threads.drain(..) {
             // There is no join with a deadline.

@@ -277,6 +277,86 @@ fn connections_that_live_at_the_end_of_their_worker_are_told() {
 }
 
 #[test]
+fn what_was_accepted_leaves_before_the_worker_ends() {
+    const BYTES: usize = 300_000;
+    // What TLS is to send counts as with TCP.
+    for carrier in [Carrier::Tcp, Carrier::Udp, Carrier::Kcp] {
+        let served = Runtime::builder().workers(1).build().unwrap();
+        let (give, address) = std::sync::mpsc::channel();
+        let received = served.handle().spawn_on(0, move || async move {
+            let (record, options) = (Record::default(), options(|_| {}));
+            let recorder = Recorder::new(&record);
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut udp_options = UdpOptions::default();
+            udp_options.receive_buffer_size = Some(4 << 20);
+            let socket = open("127.0.0.1:0".parse().unwrap(), &udp_options).unwrap();
+            let address = match carrier {
+                Carrier::Tcp => listener.local_addr().unwrap(),
+                _ => socket.local_addr().unwrap().as_socket().unwrap(),
+            };
+            give.send(address).unwrap();
+            let recorder = RefCell::new(Some(recorder));
+            let make = Box::new(move || Some(Box::new(recorder.take()?) as Box<dyn Protocol>));
+            let _kept = match carrier {
+                Carrier::Tcp => {
+                    let (peer, _) = off_worker(move || listener.accept().unwrap()).await;
+                    let recorder = Recorder::new(&record);
+                    Connection::open(Socket::from_fd(peer.into()).unwrap(), options, recorder).unwrap();
+                    None
+                }
+                Carrier::Tls12 | Carrier::Tls13 => None,
+                Carrier::Udp => Some(udp::serve(socket, &udp_options, options, 10, make).unwrap()),
+                Carrier::Kcp => {
+                    Some(kcp::serve(socket, &udp_options, &kcp_options(), options, 10, make).unwrap())
+                }
+            };
+            record.wait_received(BYTES).await;
+            record.received().len()
+        });
+        let address = address.recv().unwrap();
+        corewire_runtime::run(async move {
+            let (protocol, options) = (Recorder::new(&Record::default()), options(|_| {}));
+            let connection = match carrier {
+                Carrier::Tcp | Carrier::Tls12 | Carrier::Tls13 => {
+                    let socket = std::net::TcpStream::connect(address).unwrap();
+                    socket.set_nonblocking(true).unwrap();
+                    Connection::open(Socket::from_fd(socket.into()).unwrap(), options, protocol).unwrap()
+                }
+                Carrier::Udp => {
+                    udp::connect(address, &UdpOptions::default(), options, Box::new(protocol)).unwrap()
+                }
+                Carrier::Kcp => {
+                    let protocol = Box::new(protocol);
+                    kcp::connect(address, &UdpOptions::default(), &kcp_options(), options, protocol).unwrap()
+                }
+            };
+            for _ in 0..BYTES / 1000 {
+                connection.send(&[7; 1000]).unwrap();
+            }
+        })
+        .unwrap();
+        assert_eq!(received.unwrap().join().unwrap(), BYTES, "{carrier:?}");
+    }
+}
+
+#[test]
+fn a_shutdown_waits_for_a_peer_that_takes_nothing_no_longer_than_it_may() {
+    for carrier in STREAMS {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let stuck = runtime.handle().spawn_on(0, move || async move {
+            let pair = pair(carrier).await;
+            pair.back_up(500_000).await;
+            std::mem::forget(pair);
+        });
+        stuck.unwrap().join().unwrap();
+        let begun = std::time::Instant::now();
+        // Without it a worker waits for 1 s.
+        runtime.shutdown(PATIENCE);
+        assert!(begun.elapsed() < PATIENCE / 2, "{carrier:?}");
+    }
+}
+
+#[test]
 fn a_paused_connection_is_given_nothing_and_a_datagram_for_it_is_dropped() {
     over(&ALL, |carrier| async move {
         let pair = pair(carrier).await;

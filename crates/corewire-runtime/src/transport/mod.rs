@@ -196,6 +196,14 @@ impl Transport {
         }
     }
 
+    /// What was handed over and is kept until the peer has it, 0 if nothing is.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        match self {
+            Self::Kcp(conversation) => conversation.unacknowledged(),
+            Self::Socket(_) | Self::Tls(_) | Self::UdpPeer(_) => 0,
+        }
+    }
+
     /// All that the peer will ever send was read. (Of sockets the driver tells.)
     pub(crate) fn is_at_end(&self) -> bool {
         matches!(self, Self::Kcp(conversation) if conversation.is_at_end())

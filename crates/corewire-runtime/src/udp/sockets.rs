@@ -80,6 +80,11 @@ impl UdpSockets {
         self.with(token, |sock| sock.out.queued()).unwrap_or(0)
     }
 
+    /// Bytes that wait to leave any of them.
+    pub(crate) fn queued_on_all(&self) -> usize {
+        self.sockets.borrow().iter().flatten().map(|sock| sock.out.queued()).sum()
+    }
+
     /// Has `Core::socket_flushed` called for a connection when the queue of a socket has fallen.
     pub(crate) fn follow(&self, token: Token, id: ConnId) {
         self.with(token, |sock| sock.followers.push(id));

@@ -12,8 +12,11 @@ use crate::transport::Transport;
 use crate::transport::udp::send_error;
 
 impl Core {
-    /// A peer that is new on a datagram socket is not served: the memory limit is near.
+    /// A peer that is new on a datagram socket is not served: the memory limit is near, or the worker ends.
     pub(crate) fn refuses_datagram_peer(&self) -> bool {
+        if self.life.get().is_ending() {
+            return true;
+        }
         let refuses = self.memory.refuses_connections();
         if refuses {
             self.note_refused(1, "the memory limit is near");

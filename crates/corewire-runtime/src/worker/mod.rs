@@ -4,6 +4,7 @@ mod accepting;
 mod datagrams;
 mod deadlines;
 mod directory;
+mod finishing;
 mod lifecycle;
 mod lingering;
 mod memory;
@@ -19,6 +20,7 @@ mod timers;
 mod tls;
 mod turns;
 
+use self::finishing::Life;
 pub(crate) use self::quota::Meter;
 pub(crate) use self::timers::TimerAction;
 
@@ -26,6 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use async_task::Runnable;
 use corewire_driver::{Driver, DriverConfig, DriverError, Socket, Token};
@@ -89,8 +92,8 @@ pub(crate) enum Command {
     Run(Runnable<TaskKey>),
     /// Anything else.
     Job(Box<dyn FnOnce() + Send>),
-    /// Stop the loop.
-    Stop,
+    /// Stop the loop, and be done with what is left by then.
+    Stop(Option<Instant>),
 }
 
 /// The side of a worker that other threads see.
@@ -118,7 +121,7 @@ pub(crate) struct Core {
     listeners: Listeners,
     lingering: Lingering,
     pub(crate) counters: Counters,
-    pub(crate) stop: Cell<bool>,
+    pub(crate) life: Cell<Life>,
 }
 
 impl Core {
@@ -156,7 +159,7 @@ impl Core {
             listeners: Listeners::default(),
             lingering: Lingering::default(),
             counters: Counters::default(),
-            stop: Cell::new(false),
+            life: Cell::new(Life::Running),
         });
         CURRENT_ID.set(core.shared.id.0);
         CURRENT.set(Some(core.clone()));

@@ -82,7 +82,7 @@ impl Core {
             if conn.greedy && conn.transport.is_readable() {
                 self.turns.list(conn);
             }
-            if conn.greedy || !conn.pauses.is_empty() || conn.has_input() {
+            if self.life.get().is_ending() || conn.greedy || !conn.pauses.is_empty() || conn.has_input() {
                 return None;
             }
             let piece = conn.transport.read(self)?;
@@ -96,7 +96,7 @@ impl Core {
             if conn.state.is_active() && conn.transport.is_readable() {
                 self.turns.list(conn);
             }
-            take_read_end(conn)
+            !self.life.get().is_ending() && take_read_end(conn)
         });
         self.tell_read_end(id, read_ended);
     }

@@ -407,7 +407,7 @@ fn a_closure_that_looks_at_a_socket_may_use_the_connection() {
 fn a_worker_that_has_stopped_is_given_no_tasks() {
     let runtime = crate::Runtime::builder().workers(2).build().expect("a runtime");
     let stopped = runtime.handle().worker(0).expect("a worker");
-    assert!(stopped.shared.mailbox.push(Command::Stop).is_ok());
+    assert!(stopped.shared.mailbox.push(Command::Stop(None)).is_ok());
     while !stopped.shared.mailbox.is_closed() {
         std::thread::yield_now();
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use corewire_driver::{Event, Parking};
 
+use super::finishing::Life;
 use super::quota::Meter;
 use super::{Command, Core, TimerAction};
 use crate::conn::CloseReason;
@@ -27,7 +28,7 @@ impl Core {
     pub(crate) fn run(self: &Rc<Self>, mut done: impl FnMut() -> bool) {
         let mut commands = Vec::new();
         let mut is_done = done();
-        while !is_done && !self.stop.get() {
+        while !is_done && !self.life.get().is_ending() {
             // Asked once a tick: a main future that goes on in the next one finds done what it asked for by mail.
             self.tick(&mut commands, None, &mut || {
                 is_done = done();
@@ -49,7 +50,7 @@ impl Core {
         self.shared.mailbox.unpark();
         if let Err(error) = turned {
             tracing::error!(%error, "the event loop of a worker has failed; the worker stops");
-            self.stop.set(true);
+            self.life.set(Life::Ending { until: None });
             return;
         }
         self.timers.read_clock();
@@ -150,7 +151,7 @@ impl Core {
             match command {
                 Command::Run(runnable) => self.tasks.ready.borrow_mut().push_back(runnable),
                 Command::Job(job) => self.guard(job),
-                Command::Stop => self.stop.set(true),
+                Command::Stop(until) => self.life.set(Life::Ending { until }),
             }
             if is_used() {
                 return;
@@ -237,6 +238,9 @@ impl Core {
     /// Ends all tasks and connections; nothing of this worker is left but the memory that others hold on to.
     pub(crate) fn shutdown(self: &Rc<Self>) {
         let mut commands = Vec::new();
+        if !self.life.get().is_ending() {
+            self.life.set(Life::Ending { until: None });
+        }
         self.guard(|| self.listeners.clear());
         self.finish_sending();
         let until = corewire_driver::clock::now() + Self::SHUTDOWN_GRACE;

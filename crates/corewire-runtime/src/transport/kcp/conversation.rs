@@ -53,6 +53,11 @@ impl Conversation {
         self.endpoint.sessions.borrow().peek(self.session).is_some_and(|kcp| kcp.is_readable())
     }
 
+    /// Segments that the peer has not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        self.endpoint.sessions.borrow().peek(self.session).map_or(0, |kcp| kcp.waiting_send())
+    }
+
     pub(crate) fn is_at_end(&self) -> bool {
         self.endpoint.sessions.borrow().peek(self.session).is_some_and(|kcp| kcp.is_at_end())
     }
