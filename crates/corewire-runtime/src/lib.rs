@@ -73,7 +73,7 @@ pub use error::{BlockingError, BuildError, JoinError, SendError, SettingError, S
 #[cfg(feature = "hyper")]
 pub use hyper_rt::{HyperExecutor, HyperTimer};
 pub use listen::{AfterAccept, Listener};
-pub use memory::{Charge, MemoryKind};
+pub use memory::{Charge, MemoryKind, MemoryLimit};
 pub use panic::panic_advice;
 pub use protocol::Protocol;
 pub use run::run;

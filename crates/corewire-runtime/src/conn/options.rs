@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::deadlines::RateMin;
 use crate::error::SettingError;
+use crate::memory::MemoryLimit;
 
 /// Limits and times of a connection.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub struct ConnectionOptions {
     pub rate_min: Option<RateMin>,
     /// How long a close waits for the peer to take what is queued; default 10 s.
     pub close_timeout: Duration,
+    /// What may be held for this connection and the others that have the same limit; default none but that of the runtime.
+    pub memory_limit: Option<MemoryLimit>,
 }
 
 impl ConnectionOptions {
@@ -77,6 +80,7 @@ impl Default for ConnectionOptions {
             frame_timeout: None,
             rate_min: None,
             close_timeout: Duration::from_secs(10),
+            memory_limit: None,
         }
     }
 }

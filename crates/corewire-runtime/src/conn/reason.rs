@@ -58,7 +58,7 @@ pub enum CloseReason {
         /// The close timeout.
         timeout: Duration,
     },
-    /// What was held for all connections reached the limit, and this one held most of it.
+    /// What was held for all connections of the worker, or of the server, reached the limit, and this one held most of it.
     #[error(
         "closed to make room: {held} bytes were held for it, at a limit of {limit} for all connections; raise the \
          memory limit, or take what arrives sooner"
@@ -66,7 +66,8 @@ pub enum CloseReason {
     MemoryLimit {
         /// Bytes held for this connection.
         held: usize,
-        /// The [limit](crate::Builder::memory_limit) for all connections.
+        /// The limit for all connections, of the [runtime](crate::Builder::memory_limit) or of the
+        /// [server](crate::MemoryLimit).
         limit: usize,
     },
     /// The peer broke the protocol.

@@ -116,17 +116,19 @@ impl PauseSet {
     pub(crate) const BACKLOG: Self = Self(1 << 1);
     /// It has used its quota, and waits in the worker's list for its next turn.
     pub(crate) const QUOTA: Self = Self(1 << 2);
-
     /// What is held for peers is near the limit, and this connection holds much of it.
     pub(crate) const MEMORY: Self = Self(1 << 3);
-
-    pub(crate) const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
+    /// The same, at the limit of its server.
+    pub(crate) const SERVER_MEMORY: Self = Self(1 << 4);
 
     #[inline]
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// For a reason that the protocol knows of.
+    pub(crate) const fn is_known(self) -> bool {
+        self.0 & (Self::USER.0 | Self::BACKLOG.0) != 0
     }
 
     pub(crate) const fn with(self, other: Self) -> Self {

@@ -59,7 +59,7 @@ pub(crate) struct Conn {
     /// When the deadlines are looked at next.
     pub(crate) look: Option<LookPlace>,
     pub(crate) protocol_timer: Option<TimerKey>,
-    /// What is held for the peer beside the queue; made with the first charge.
+    /// What is held for the peer; made with the first charge.
     pub(crate) account: Option<Rc<Account>>,
     /// Senders that wait for room.
     pub(crate) waiters: Waiters,
@@ -102,11 +102,6 @@ impl Conn {
             account: None,
             waiters: Waiters::default(),
         }
-    }
-
-    /// Bytes of memory held for the peer.
-    pub(crate) fn held(&self) -> usize {
-        self.out.held() + self.account.as_ref().map_or(0, |account| account.held())
     }
 
     pub(crate) const fn is_draining(&self) -> bool {

@@ -4,35 +4,116 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
+use super::holders::{Holders, Place};
 use super::{Budget, MemoryKind};
+use crate::conn::ConnId;
 
-/// What is charged to one connection, by kind; all of it is charged to the worker's budget too. Not the send queue, which
-/// counts what it holds by itself.
+/// What is charged to one connection, by kind: to the budget of its worker, and to that of its server if that has a limit
+/// of its own.
 #[derive(Debug)]
 pub(crate) struct Account {
-    budget: Rc<Budget>,
+    id: ConnId,
+    of_worker: Share,
+    of_server: Option<Share>,
     kinds: [Cell<usize>; MemoryKind::COUNT],
+    standing: Cell<Standing>,
+}
+
+/// One budget that it is charged to, and its place among those who hold something of it.
+#[derive(Debug)]
+struct Share {
+    budget: Rc<Budget>,
+    place: Cell<Option<Place>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Open,
+    /// Its connection is gone: closing it would give nothing back.
+    Gone,
+}
+
+impl Share {
+    fn new(budget: Rc<Budget>) -> Self {
+        Self { budget, place: Cell::new(None) }
+    }
+
+    fn change(&self, kind: MemoryKind, before: usize, bytes: usize) {
+        if bytes > before {
+            self.budget.charge(kind, bytes - before);
+        } else {
+            self.budget.release(kind, before - bytes);
+        }
+    }
+
+    fn with_place(&self, change: impl FnOnce(&mut Holders<ConnId>, &mut Option<Place>)) {
+        let mut place = self.place.get();
+        change(&mut self.budget.holders(), &mut place);
+        self.place.set(place);
+    }
 }
 
 impl Account {
-    pub(crate) fn new(budget: Rc<Budget>) -> Rc<Self> {
-        Rc::new(Self { budget, kinds: std::array::from_fn(|_| Cell::new(0)) })
+    pub(crate) fn new(id: ConnId, of_worker: Rc<Budget>, of_server: Option<Rc<Budget>>) -> Rc<Self> {
+        Rc::new(Self {
+            id,
+            of_worker: Share::new(of_worker),
+            of_server: of_server.map(Share::new),
+            kinds: std::array::from_fn(|_| Cell::new(0)),
+            standing: Cell::new(Standing::Open),
+        })
+    }
+
+    /// Of a connection that is gone.
+    pub(crate) fn gone(id: ConnId, of_worker: Rc<Budget>) -> Rc<Self> {
+        let account = Self::new(id, of_worker, None);
+        account.standing.set(Standing::Gone);
+        account
     }
 
     /// Bytes charged.
-    pub(crate) fn held(&self) -> usize {
+    fn held(&self) -> usize {
         self.kinds.iter().map(Cell::get).sum()
+    }
+
+    fn shares(&self) -> impl Iterator<Item = &Share> {
+        std::iter::once(&self.of_worker).chain(&self.of_server)
     }
 
     #[inline]
     fn set(&self, kind: MemoryKind, before: usize, bytes: usize) {
+        if bytes != before {
+            self.of_worker.change(kind, before, bytes);
+            self.note(kind, before, bytes);
+        }
+    }
+
+    /// The send queue holds so much. The worker counts its queues by itself, all together.
+    pub(crate) fn set_send_queue(&self, bytes: usize) {
+        let before = self.kinds[MemoryKind::SendQueue as usize].get();
+        if bytes != before {
+            self.note(MemoryKind::SendQueue, before, bytes);
+        }
+    }
+
+    fn note(&self, kind: MemoryKind, before: usize, bytes: usize) {
         let of_kind = &self.kinds[kind as usize];
         of_kind.set(of_kind.get() - before + bytes);
-        if bytes > before {
-            self.budget.charge(kind, bytes - before);
-        } else if bytes < before {
-            self.budget.release(kind, before - bytes);
+        if let Some(share) = &self.of_server {
+            share.change(kind, before, bytes);
         }
+        if self.standing.get() == Standing::Open {
+            let held = self.held();
+            self.shares()
+                .for_each(|share| share.with_place(|holders, place| holders.set(place, self.id, held)));
+        }
+    }
+
+    /// Its connection is gone; what is still charged is counted, and nobody makes room for it.
+    pub(crate) fn close(&self) {
+        self.set_send_queue(0);
+        self.standing.set(Standing::Gone);
+        self.shares().for_each(|share| share.with_place(|holders, place| holders.remove(place)));
     }
 }
 
@@ -94,7 +175,7 @@ mod tests {
     #[test]
     fn a_charge_is_released_when_it_is_dropped_whoever_is_gone_by_then() {
         let budget = Rc::new(Budget::new(SharedBudget::new(1 << 20, 1)));
-        let account = Account::new(budget.clone());
+        let account = Account::new(ConnId::of_test(0), budget.clone(), None);
         let mut inbox = Charge::new(account.clone(), MemoryKind::Inbox, 1000);
         let payload = Charge::new(account.clone(), MemoryKind::Payload, 50);
         inbox.set(600);
@@ -107,5 +188,22 @@ mod tests {
         drop(part);
         drop(payload);
         assert_eq!(budget.held(), 0);
+        assert_eq!(budget.holders().held(), 0);
+    }
+
+    #[test]
+    fn a_send_queue_is_charged_to_the_server_and_listed_by_both() {
+        let budgets = [(); 2].map(|()| Rc::new(Budget::new(SharedBudget::new(1 << 20, 1))));
+        let [of_worker, of_server] = &budgets;
+        let account = Account::new(ConnId::of_test(0), of_worker.clone(), Some(of_server.clone()));
+        account.set_send_queue(1000);
+        let inbox = Charge::new(account.clone(), MemoryKind::Inbox, 50);
+        assert_eq!((of_worker.held(), of_server.held()), (50, 1050), "the worker counts its queues itself");
+        assert_eq!(budgets.each_ref().map(|budget| budget.holders().held()), [1050, 1050]);
+        account.close();
+        assert_eq!((of_worker.held(), of_server.held()), (50, 50), "the charge lives");
+        assert_eq!(budgets.each_ref().map(|budget| budget.holders().held()), [0, 0]);
+        drop(inbox);
+        assert_eq!((of_worker.held(), of_server.held()), (0, 0));
     }
 }

@@ -1,10 +1,12 @@
 //! The limit of a runtime, and each worker's part of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::MemoryKind;
+use super::holders::Holders;
+use crate::conn::ConnId;
 
 /// What the workers of a runtime may hold together.
 #[derive(Debug)]
@@ -20,6 +22,18 @@ impl SharedBudget {
     pub(crate) fn new(limit: usize, workers: usize) -> Arc<Self> {
         Arc::new(Self { limit, workers: workers.max(1), leased: AtomicUsize::new(0) })
     }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(crate) fn leased(&self) -> usize {
+        self.leased.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_short(&self) -> bool {
+        Budget::level(self.leased(), self.limit) >= Pressure::High
+    }
 }
 
 /// What one worker holds, by kind. Nothing is refused here: what is charged is held already. At the limit the worker
@@ -30,6 +44,8 @@ pub(crate) struct Budget {
     leased: Cell<usize>,
     held: Cell<usize>,
     kinds: [Cell<usize>; MemoryKind::COUNT],
+    /// The connections that hold it.
+    holders: RefCell<Holders<ConnId>>,
 }
 
 /// How near to its limit a worker is.
@@ -64,7 +80,16 @@ impl Budget {
             leased: Cell::new(0),
             held: Cell::new(0),
             kinds: std::array::from_fn(|_| Cell::new(0)),
+            holders: RefCell::new(Holders::new()),
         }
+    }
+
+    pub(crate) fn holders(&self) -> RefMut<'_, Holders<ConnId>> {
+        self.holders.borrow_mut()
+    }
+
+    pub(crate) fn is_of(&self, shared: &Arc<SharedBudget>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
     }
 
     /// Bytes that this worker holds.
@@ -134,7 +159,7 @@ impl Budget {
     /// How near the limit is. All workers together have it, but only those that hold more than their part make room:
     /// one that holds little does not close its connections because another holds much.
     pub(crate) fn pressure(&self) -> Pressure {
-        let together = self.shared.leased.load(Ordering::Relaxed);
+        let together = self.shared.leased();
         let of_workers = Self::level(together, self.shared.limit);
         let own = Self::level(self.held.get(), self.part());
         own.min(of_workers)
@@ -155,7 +180,7 @@ impl Budget {
 
     /// Bytes that this worker is to make room for: down to the low mark, and down to the limit.
     pub(crate) fn excess(&self) -> Excess {
-        let together = self.shared.leased.load(Ordering::Relaxed);
+        let together = self.shared.leased();
         let (limit, own) = (self.limit(), self.part());
         let beyond = |own_mark, mark| {
             let held = self.held.get().saturating_sub(own_mark);

@@ -2,19 +2,22 @@
 //!
 //! A *shared budget* is the limit of a runtime; each worker has a *budget* that leases from it in steps, so that no
 //! message touches an atomic. What is kept for a connection is *charged* to its account by what it holds (the memory that
-//! stays occupied), not by what it says (its payload). The policy at the limit is a pure function over the accounts.
+//! stays occupied), not by what it says (its payload). Accounts are listed by size, so that who makes room at the limit is
+//! found at once. A server may have a limit of its own beside that of its runtime: its connections are charged to both.
 
 mod account;
 mod budget;
+mod holders;
+mod limit;
 mod machine;
-mod policy;
 mod shortage;
 
 pub(crate) use self::account::Account;
 pub use self::account::Charge;
 pub(crate) use self::budget::{Budget, Excess, Pressure, SharedBudget};
+pub(crate) use self::holders::Relief;
+pub use self::limit::MemoryLimit;
 pub(crate) use self::machine::default_limit;
-pub(crate) use self::policy::{Holder, Relief, relief};
 pub(crate) use self::shortage::Shortage;
 
 /// What memory is held for.

@@ -5,19 +5,21 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::Core;
-use crate::conn::{Backlog, Conn, ConnId, Flush};
+use crate::conn::{Backlog, Conn, ConnId, ConnectionOptions, Flush};
 use crate::error::SendError;
+use crate::memory::MemoryLimit;
 use crate::stats::Counters;
 use crate::transport::Transport;
 use crate::transport::udp::send_error;
 
 impl Core {
     /// A peer that is new on a datagram socket is not served: the memory limit is near, or the worker ends.
-    pub(crate) fn refuses_datagram_peer(&self) -> bool {
+    pub(crate) fn refuses_datagram_peer(&self, options: &ConnectionOptions) -> bool {
         if self.life.get().is_ending() {
             return true;
         }
-        let refuses = self.memory.refuses_connections();
+        let is_server_short = options.memory_limit.as_ref().is_some_and(MemoryLimit::is_short);
+        let refuses = is_server_short || self.memory.refuses_connections();
         if refuses {
             self.note_refused(1, "the memory limit is near");
         }

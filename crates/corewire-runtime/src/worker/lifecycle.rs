@@ -312,6 +312,9 @@ impl Core {
             Counters::add(&self.counters.closed, 1);
             self.conns.ending.set(Some((id, unsent)));
             conn.out.clear(&mut self.senders.pool.borrow_mut());
+            if let Some(account) = &conn.account {
+                account.close();
+            }
             conn.waiters.take_into(&mut self.senders.woken.borrow_mut());
             if let Some(mut protocol) = conn.protocol.take() {
                 let connection = Connection { core: self.clone(), id };

@@ -1,46 +1,78 @@
 //! What the worker holds for peers, and how it makes room.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, TimerAction};
-use crate::conn::{CloseReason, PauseSet};
-use crate::memory::{Budget, Excess, Holder, MemoryKind, Pressure, Relief, SharedBudget, Shortage, relief};
+use crate::conn::{CloseReason, Conn, ConnId, ConnectionOptions, PauseSet};
+use crate::memory::{
+    Account, Budget, Excess, MemoryKind, MemoryLimit, Pressure, Relief, SharedBudget, Shortage,
+};
 use crate::stats::Counters;
 use crate::warning::WarningLimit;
 
-/// The connections are looked through no more often, unless much was added since.
+/// Room is made no more often, unless much was added since.
 const LOOK_INTERVAL_MS: u64 = 10;
 
-/// What is held for peers, and what is remembered from one look at it to the next.
+/// What is held for peers, and what is done at the limits.
 pub(crate) struct Memory {
-    pub(crate) budget: Rc<Budget>,
-    pressure: Cell<Pressure>,
-    /// When the connections were looked through, in the worker's milliseconds, and what was held then.
-    looked_at: Cell<(u64, usize)>,
+    pub(crate) of_worker: Watch,
+    /// Of servers that have limits of their own, as long as something is held for them.
+    of_servers: RefCell<Vec<Rc<Watch>>>,
     /// A timer is set, so that a worker with nothing to do looks again.
     has_timer: Cell<bool>,
+}
+
+/// One limit, and what is remembered from one look at it to the next.
+pub(crate) struct Watch {
+    pub(crate) budget: Rc<Budget>,
+    /// Why those pause that make room.
+    pause: PauseSet,
+    pressure: Cell<Pressure>,
+    /// When room was made, in the worker's milliseconds, and what was held then.
+    looked_at: Cell<(u64, usize)>,
     shortage: Shortage,
     warnings: WarningLimit,
 }
 
 impl Memory {
     pub(super) fn new(shared: Arc<SharedBudget>) -> Self {
-        Self {
-            budget: Rc::new(Budget::new(shared)),
-            pressure: Cell::new(Pressure::Low),
-            looked_at: Cell::default(),
-            has_timer: Cell::default(),
-            shortage: Shortage::default(),
-            warnings: WarningLimit::default(),
-        }
+        let of_worker = Watch::new(shared, PauseSet::MEMORY);
+        Self { of_worker, of_servers: RefCell::default(), has_timer: Cell::default() }
     }
 
     /// New connections are refused: what those hold that are there is near the limit.
     pub(super) fn refuses_connections(&self) -> bool {
-        self.pressure.get() >= Pressure::High
+        self.of_worker.pressure.get() >= Pressure::High
+    }
+
+    pub(crate) fn account<'a>(&self, conn: &'a mut Conn) -> &'a Rc<Account> {
+        self.account_of(&mut conn.account, conn.id, &conn.options)
+    }
+
+    pub(super) fn account_of<'a>(
+        &self,
+        account: &'a mut Option<Rc<Account>>,
+        id: ConnId,
+        options: &ConnectionOptions,
+    ) -> &'a Rc<Account> {
+        account.get_or_insert_with(|| {
+            let of_server = options.memory_limit.as_ref().map(|limit| self.of_server(limit));
+            Account::new(id, self.of_worker.budget.clone(), of_server)
+        })
+    }
+
+    /// This worker's budget at the limit of a server.
+    fn of_server(&self, limit: &MemoryLimit) -> Rc<Budget> {
+        let mut watches = self.of_servers.borrow_mut();
+        if let Some(known) = watches.iter().find(|watch| watch.budget.is_of(&limit.0)) {
+            return known.budget.clone();
+        }
+        let watch = Rc::new(Watch::new(limit.0.clone(), PauseSet::SERVER_MEMORY));
+        watches.push(watch.clone());
+        watch.budget.clone()
     }
 
     /// The timer of [`Core::watch_memory`] has fired, which follows at the end of this tick.
@@ -67,7 +99,20 @@ impl Memory {
             (MemoryKind::Transport, transport_bytes),
         ];
         for (kind, gauge) in gauges {
-            gauge.set(self.budget.held_of(kind) as u64);
+            gauge.set(self.of_worker.budget.held_of(kind) as u64);
+        }
+    }
+}
+
+impl Watch {
+    fn new(shared: Arc<SharedBudget>, pause: PauseSet) -> Self {
+        Self {
+            budget: Rc::new(Budget::new(shared)),
+            pause,
+            pressure: Cell::new(Pressure::Low),
+            looked_at: Cell::default(),
+            shortage: Shortage::default(),
+            warnings: WarningLimit::default(),
         }
     }
 
@@ -92,66 +137,61 @@ impl Core {
     }
 
     pub(super) fn watch_memory_at(&self, now_ms: u64) {
-        self.memory.budget.set(MemoryKind::SendQueue, self.senders.pool.borrow().in_use());
-        self.memory.note(&self.counters);
-        let watch = &self.memory;
-        let pressure = self.memory.budget.pressure();
-        if pressure == Pressure::Low && watch.pressure.get() == Pressure::Low {
-            return;
+        let memory = &self.memory;
+        memory.of_worker.budget.set(MemoryKind::SendQueue, self.senders.pool.borrow().in_use());
+        memory.note(&self.counters);
+        let mut is_short = self.watch(&memory.of_worker, now_ms);
+        if !memory.of_servers.borrow().is_empty() {
+            let watches = memory.of_servers.borrow().clone();
+            is_short |= watches.iter().fold(false, |is_short, watch| self.watch(watch, now_ms) | is_short);
+            drop(watches);
+            // What nobody has an account of is made anew when somebody does.
+            memory.of_servers.borrow_mut().retain(|watch| Rc::strong_count(&watch.budget) > 1);
         }
-        let (looked_ms, looked_held) = watch.looked_at.get();
-        let grew = self.memory.budget.held() > looked_held + self.memory.budget.part() / 16;
-        let is_due = grew || now_ms >= looked_ms + LOOK_INTERVAL_MS;
-        if pressure != watch.pressure.replace(pressure) || is_due {
-            watch.looked_at.set((now_ms, self.memory.budget.held()));
-            self.make_room(pressure, watch.shortage.is_overdue(pressure, now_ms));
-        }
-        if pressure != Pressure::Low && !watch.has_timer.replace(true) {
+        if is_short && !memory.has_timer.replace(true) {
             self.timers.add(Duration::from_millis(LOOK_INTERVAL_MS), TimerAction::WatchMemory);
         }
     }
 
+    /// Looks at one limit; whether memory is short there.
+    fn watch(&self, watch: &Watch, now_ms: u64) -> bool {
+        let pressure = watch.budget.pressure();
+        if pressure == Pressure::Low && watch.pressure.get() == Pressure::Low {
+            return false;
+        }
+        let (looked_ms, looked_held) = watch.looked_at.get();
+        let grew = watch.budget.held() > looked_held + watch.budget.part() / 16;
+        let is_due = grew || now_ms >= looked_ms + LOOK_INTERVAL_MS;
+        if pressure != watch.pressure.replace(pressure) || is_due {
+            watch.looked_at.set((now_ms, watch.budget.held()));
+            self.make_room(watch, pressure, watch.shortage.is_overdue(pressure, now_ms));
+        }
+        pressure != Pressure::Low
+    }
+
     #[cold]
-    fn make_room(&self, pressure: Pressure, is_overdue: bool) {
-        let mut conns = self.conns.table.borrow_mut();
-        let holders: Vec<_> = conns
-            .iter()
-            .filter(|conn| !conn.state.is_closed())
-            .map(|conn| Holder {
-                key: conn.id,
-                held: conn.held(),
-                is_paused: conn.pauses.contains(PauseSet::MEMORY),
-            })
-            .collect();
+    fn make_room(&self, watch: &Watch, pressure: Pressure, is_overdue: bool) {
+        let budget = &watch.budget;
         // What connections left behind that are gone is not given back by closing others.
-        let held: usize = holders.iter().map(|holder| holder.held).sum();
-        let Excess { over_low, over_limit } = self.memory.budget.excess();
+        let held = budget.holders().held();
+        let Excess { over_low, over_limit } = budget.excess();
         let (pressure, close_max) = match is_overdue {
-            true => (Pressure::Over, over_low.saturating_sub(self.memory.budget.held().saturating_sub(held))),
-            false => (pressure, over_limit.min(held.saturating_sub(self.memory.budget.part()))),
+            true => (Pressure::Over, over_low.saturating_sub(budget.held().saturating_sub(held))),
+            false => (pressure, over_limit.min(held.saturating_sub(budget.part()))),
         };
         let excess = Excess { over_low, over_limit: close_max };
-        let Relief { resume, pause, close } = relief(pressure, excess, holders);
+        let Relief { resume, pause, close } = budget.holders().relieve(pressure, excess);
         if !pause.is_empty() || !close.is_empty() {
-            self.memory.warn(pause.len(), close.len());
+            watch.warn(pause.len(), close.len());
         }
-        let driver = &mut *self.driver.borrow_mut();
         for id in resume {
-            if let Some(conn) = conns.get_mut(id) {
-                self.resume_conn(conn, PauseSet::MEMORY, driver);
-            }
+            self.resume(id, watch.pause);
         }
         for id in pause {
-            if let Some(conn) = conns.get_mut(id) {
-                self.pause_conn(conn, PauseSet::MEMORY, driver);
-            }
+            self.pause(id, watch.pause);
         }
-        for id in close {
-            if let Some(conn) = conns.get_mut(id) {
-                let reason =
-                    CloseReason::MemoryLimit { held: conn.held(), limit: self.memory.budget.limit() };
-                self.close_now(conn, reason);
-            }
+        for (id, held) in close {
+            self.abort(id, CloseReason::MemoryLimit { held, limit: budget.limit() });
         }
     }
 }

@@ -190,8 +190,8 @@ impl Core {
 
     /// The account of a connection; one of its own for what is no longer, or not, in the table.
     pub(crate) fn account(&self, id: ConnId) -> Rc<Account> {
-        let new = || Account::new(self.memory.budget.clone());
-        self.conns.with(id, |conn| conn.account.get_or_insert_with(new).clone()).unwrap_or_else(new)
+        let account = self.conns.with(id, |conn| self.memory.account(conn).clone());
+        account.unwrap_or_else(|| Account::gone(id, self.memory.of_worker.budget.clone()))
     }
 
     /// For code of this crate, which leaves the driver alone meanwhile.

@@ -13,7 +13,7 @@ use corewire_driver::{Driver, Token};
 use super::Core;
 use super::quota::{ARRIVAL_UNITS, Meter, TURN_UNITS};
 use crate::conn::{Conn, ConnId, PauseSet};
-use crate::memory::{Account, Charge, MemoryKind};
+use crate::memory::{Charge, MemoryKind};
 use crate::protocol::Protocol;
 use crate::stats::Counters;
 use crate::transport::Transport;
@@ -272,9 +272,9 @@ impl Core {
                 let Some(input) = conn.input.as_mut() else { return };
                 input.listed = false;
                 if !input.is_empty() {
-                    let account = &mut conn.account;
+                    let (account, options) = (&mut conn.account, &conn.options);
                     input.settle(|| {
-                        let account = account.get_or_insert_with(|| Account::new(self.memory.budget.clone()));
+                        let account = self.memory.account_of(account, conn.id, options);
                         Charge::new(account.clone(), MemoryKind::Deferred, 0)
                     });
                 }
@@ -368,6 +368,5 @@ fn take_read_end(conn: &mut Conn) -> bool {
     if conn.transport.is_at_end() {
         conn.state.note_read_ended();
     }
-    let is_held_back = conn.pauses.without(PauseSet::MEMORY).without(PauseSet::QUOTA) != PauseSet::default();
-    !conn.has_input() && !is_held_back && conn.state.take_read_end()
+    !conn.has_input() && !conn.pauses.is_known() && conn.state.take_read_end()
 }

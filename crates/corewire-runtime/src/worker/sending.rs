@@ -157,6 +157,15 @@ impl Core {
         Ok(())
     }
 
+    /// What the queue holds of those that cannot be sent at once is charged to the connection.
+    #[inline]
+    fn charge_queue(&self, conn: &mut Conn) {
+        let held = conn.out.held();
+        if held > 0 || conn.account.is_some() {
+            self.memory.account(conn).set_send_queue(held);
+        }
+    }
+
     /// The queue has grown: whole segments leave now, the rest at the end of the tick.
     #[inline]
     fn queued(&self, conn: &mut Conn) {
@@ -165,6 +174,9 @@ impl Core {
         }
         if conn.flush == Flush::Idle {
             self.senders.mark_dirty(conn);
+        }
+        if conn.is_stuck() {
+            self.charge_queue(conn);
         }
         if conn.out.len() >= conn.options.high_water {
             self.note_high_water(conn);
@@ -212,6 +224,7 @@ impl Core {
             }
         }
         self.senders.mark_dirty(conn);
+        self.charge_queue(conn);
         if conn.out.len() >= conn.options.high_water {
             self.note_high_water(conn);
         }
@@ -299,6 +312,7 @@ impl Core {
     pub(super) fn flushed(&self, conn: &mut Conn, driver: &mut Driver) {
         let queued = self.queued_on(conn);
         let is_low = queued <= conn.options.low_water;
+        self.charge_queue(conn);
         if conn.backlog == Backlog::Over && is_low {
             self.senders.note_drained(conn);
             self.resume_conn(conn, PauseSet::BACKLOG, driver);

@@ -165,7 +165,7 @@ impl Protocol for Greedy {
 fn a_pause_that_makes_no_room_ends_with_the_end_of_those_that_hold_most() {
     crate::run(async {
         let core = current();
-        let limit = core.memory.budget.limit();
+        let limit = core.memory.of_worker.budget.limit();
         let opened = [(); 3].map(|()| {
             let (socket, peer) = sockets();
             let options = Rc::new(ConnectionOptions::default());

@@ -189,7 +189,7 @@ impl Endpoint {
     fn opened(self: &Rc<Self>, port: &UdpPort, session: SessionId, accept: Option<&Accept>) {
         let Some(peer) = self.sessions.borrow().address(session) else { return };
         let served = accept
-            .filter(|_| !port.core.refuses_datagram_peer())
+            .filter(|accept| !port.core.refuses_datagram_peer(&accept.options))
             .and_then(|accept| Some((accept.options.clone(), make_protocol(&port.core, &accept.make)?)));
         match served {
             Some((options, protocol)) => drop(self.open(port, session, peer, options, protocol)),

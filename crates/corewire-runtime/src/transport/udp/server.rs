@@ -144,7 +144,7 @@ impl Server {
 
     /// Opens a connection for a new peer.
     fn admit(&self, port: &UdpPort, now_ms: u64, from: SocketAddr) -> Option<ConnId> {
-        if port.core.refuses_datagram_peer() {
+        if port.core.refuses_datagram_peer(&self.options) {
             return None;
         }
         let Some(protocol) = make_protocol(&port.core, &self.make) else { return self.refuse(from) };
