@@ -85,6 +85,18 @@ counters! {
     transport_bytes,
 }
 
+impl WorkerStats {
+    /// Bytes of memory held now for peers, of all kinds.
+    pub const fn held_bytes(&self) -> u64 {
+        self.send_queue_bytes
+            + self.deferred_bytes
+            + self.reassembly_bytes
+            + self.inbox_bytes
+            + self.payload_bytes
+            + self.transport_bytes
+    }
+}
+
 impl Counters {
     #[inline]
     pub(crate) fn add(counter: &Cell<u64>, by: u64) {

@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::*;
-use corewire_runtime::{CloseReason, Connection, MemoryKind, Runtime, WorkerStats, sleep};
+use corewire_runtime::{CloseReason, Connection, MemoryKind, MemoryLimit, Runtime, WorkerStats, sleep};
 
 /// A runtime of one worker; what it says of itself is waited for by `wait_for`.
 fn one_worker() -> Runtime {
@@ -252,6 +252,54 @@ fn near_the_limit_new_connections_are_refused() {
         assert_eq!(stats.refused, 1);
     });
     futures_lite::future::block_on(test.unwrap()).unwrap();
+}
+
+#[test]
+fn a_limit_of_some_connections_is_kept_among_them_and_leaves_the_others_alone() {
+    let runtime = one_worker();
+    let test = runtime.handle().spawn(move || async move {
+        let limit = MemoryLimit::new(LIMIT, 1).unwrap();
+        let limited = || {
+            let memory_limit = Some(limit.clone());
+            options(|options| (options.memory_limit, options.queue_limit) = (memory_limit, 1 << 30))
+        };
+        let [large, small, queueing] = [(); 3].map(|()| recorded(limited()));
+        let other = recorded(options(|_| {}));
+        let _of_other = other.0.charge(MemoryKind::Payload, 2 * LIMIT);
+        let held = large.0.charge(MemoryKind::Payload, LIMIT - LIMIT / 16);
+        let _little = small.0.charge(MemoryKind::Inbox, 1000);
+        sleep(Duration::from_millis(1)).await;
+        assert!(limit.is_short());
+        assert!((LIMIT - LIMIT / 16..LIMIT).contains(&limit.held()), "{}", limit.held());
+        for (_, _, peer) in [&large, &small, &other] {
+            std::io::Write::write_all(&mut &*peer, b"hello").unwrap();
+        }
+        small.1.wait_received(5).await;
+        other.1.wait_received(5).await;
+        some_ticks(20).await;
+        assert_eq!(large.1.received(), b"", "it is paused");
+        drop(held);
+        large.1.wait_received(5).await;
+        // What is queued counts as well.
+        while queueing.0.is_open() {
+            let _ = queueing.0.send(&[7; 100_000]);
+            sleep(Duration::ZERO).await;
+        }
+        let reason = queueing.1.wait_for("closed").await;
+        assert!(reason.contains(&format!("limit of {LIMIT}")), "{reason}");
+        assert!([&large, &small, &other].iter().all(|open| open.0.is_open()));
+        drop(_little);
+        for (connection, record, _) in [&large, &small] {
+            connection.abort(CloseReason::Local);
+            record.wait_for("closed").await;
+        }
+        drop((large, small, queueing));
+        some_ticks(2).await;
+        assert!(limit.held() <= 128 * 1024, "{} bytes are counted for nobody", limit.held());
+    });
+    futures_lite::future::block_on(test.unwrap()).unwrap();
+    let error = MemoryLimit::new(LIMIT, 9).unwrap_err();
+    assert!(error.to_string().contains("memory limit"), "{error}");
 }
 
 #[test]

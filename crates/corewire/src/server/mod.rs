@@ -24,7 +24,7 @@ use corewire_proto::kcp;
 #[cfg(feature = "tokio")]
 use corewire_runtime::TokioContext;
 use corewire_runtime::udp::UdpOptions;
-use corewire_runtime::{Builder, ConnectionOptions, Handle, Protocol, RateMin, Runtime};
+use corewire_runtime::{Builder, ConnectionOptions, Handle, MemoryLimit, Protocol, RateMin, Runtime};
 
 pub use self::error::ServerError;
 pub use self::handle::{ServerHandle, ShutdownReport};
@@ -146,11 +146,14 @@ impl<C, H> NetServer<C, H> {
         self
     }
 
-    /// The most memory held for all peers together, in bytes; default a quarter of what the process may use. See
-    /// [`Builder::memory_limit`]. It is a setting of the runtime that [`start`](Self::start) makes: one that is started by
-    /// [`start_on`](Self::start_on) shares the limit of that runtime with all that runs there.
+    /// The most memory held for the peers of this server together, in bytes, at least 1 MiB for each worker; default a
+    /// quarter of what the process may use. Over seven eighths of it the sessions that hold most are paused and new
+    /// connections refused ([`ServerStats::refused`]), over it those that hold most are closed
+    /// ([`CloseReason::MemoryLimit`](crate::CloseReason::MemoryLimit)). It is that of the runtime that
+    /// [`start`](Self::start) makes. A server that is started by [`start_on`](Self::start_on) has it beside the limit of
+    /// that runtime ([`Builder::memory_limit`]), which it shares with all that runs there; default there: none of its own.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.settings.runtime = self.settings.runtime.memory_limit(bytes);
+        self.settings.memory_limit = Some(bytes);
         self
     }
 
@@ -421,6 +424,9 @@ impl Settings {
         if let Some(size) = self.receive_block_size {
             builder = builder.receive_block_size(size);
         }
+        if let Some(bytes) = self.memory_limit {
+            builder = builder.memory_limit(bytes);
+        }
         let runtime: Runtime = builder.build()?;
         let handle = runtime.handle().clone();
         self.own_runtime = Some(runtime);
@@ -433,6 +439,9 @@ impl Settings {
         make: impl Fn(Rc<Local>, Permit) -> P + Send + Sync + 'static,
     ) -> Result<ServerHandle, ServerError> {
         self.check()?;
+        if let Some(bytes) = self.memory_limit {
+            self.connection.memory_limit = Some(MemoryLimit::new(bytes, runtime.workers())?);
+        }
         let address = self.parse_address()?;
         listen::start(address, self, runtime, make)
     }

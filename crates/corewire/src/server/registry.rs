@@ -60,6 +60,8 @@ pub(super) enum Refusal {
     Connections { limit: usize },
     /// The peer has as many as it may.
     Address { limit: usize },
+    /// What is held for those that there are is near the limit, in bytes.
+    Memory { limit: usize },
 }
 
 impl Shared {
@@ -112,6 +114,10 @@ impl Shared {
         worker: usize,
         peer: Option<SocketAddr>,
     ) -> Result<Permit, Refusal> {
+        if let Some(memory) = self.options.memory_limit.as_ref().filter(|memory| memory.is_short()) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Refusal::Memory { limit: memory.bytes() });
+        }
         let limit = self.limits.connections;
         if self.connections.fetch_add(1, Ordering::AcqRel) >= limit {
             self.connections.fetch_sub(1, Ordering::AcqRel);
@@ -276,6 +282,12 @@ impl Local {
                 limit,
                 "connections are closed as they come: their address has as many as it may; if many clients share it, \
                  raise max_connections_per_address"
+            ),
+            Refusal::Memory { limit } => tracing::warn!(
+                refused,
+                limit,
+                "connections are closed as they come: what the server holds for its peers is near its limit; if it is to \
+                 hold more, raise memory_limit"
             ),
         }
     }

@@ -19,10 +19,13 @@ pub struct ServerStats {
     pub peak_sessions: usize,
     /// Sessions opened.
     pub opened: u64,
-    /// Connections closed at once because there were too many.
+    /// Connections closed at once because there were too many, or because the memory limit of the server was near.
     pub refused: u64,
     /// Connections closed at once because their peer address had too many.
     pub refused_by_address: u64,
+    /// Bytes held for its peers, if it has a memory limit beside that of its runtime (rounded up by up to 128 KiB for each
+    /// worker); else for all that runs on its workers.
+    pub held_bytes: u64,
     /// What its workers have done.
     pub workers: WorkerStats,
 }
@@ -36,6 +39,11 @@ impl ServerStats {
             opened: shared.opened.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
             refused_by_address: shared.refused_by_address.load(Ordering::Relaxed),
+            held_bytes: shared
+                .options
+                .memory_limit
+                .as_ref()
+                .map_or(workers.held_bytes(), |memory| memory.held() as u64),
             workers,
         }
     }

@@ -513,3 +513,34 @@ fn a_reply_to_what_expects_none_is_refused_and_nothing_is_sent() {
     let message = NoReplyExpected(FrameKind::OneWay).to_string();
     assert_eq!(message, "a OneWay frame expects no reply: send a message of its own by `send`");
 }
+
+#[test]
+fn servers_of_one_runtime_each_have_their_memory_limit() {
+    const BYTES: usize = 20 << 20;
+    struct Generous;
+    impl Handler for Generous {
+        fn on_frame(&mut self, session: &Session, frame: Frame<'_>) {
+            let _ = session.send(&vec![7; if frame.payload() == b"much" { BYTES } else { 1 }]);
+        }
+    }
+    let runtime = corewire::runtime::Runtime::builder().workers(1).build().unwrap();
+    let start = |server: NetServer| server.handler(|| Generous).start_on(runtime.handle()).unwrap();
+    let (limited, other) = (start(local().memory_limit(8 << 20)), start(local()));
+    let mut peers = [&limited, &other].map(raw);
+    let mut modest = raw(&limited);
+    for peer in &mut peers {
+        peer.write_all(b"much").unwrap();
+    }
+    let [closed, mut served] = peers;
+    wait_until(|| limited.stats().opened == 2 && limited.stats().sessions == 1);
+    wait_until(|| limited.stats().held_bytes <= 128 * 1024);
+    modest.write_all(b"x").unwrap();
+    modest.read_exact(&mut [0]).unwrap();
+    served.read_exact(&mut vec![0; BYTES]).unwrap();
+    drop(closed);
+    let mut anew = raw(&limited);
+    anew.write_all(b"x").unwrap();
+    anew.read_exact(&mut [0]).unwrap();
+    let error = local().memory_limit(1000).start_on(runtime.handle()).unwrap_err();
+    assert!(error.to_string().contains("memory limit"), "{error}");
+}
