@@ -28,10 +28,24 @@ pub(crate) struct Deadlines {
     pub(crate) sent: usize,
     /// What was queued when the window began.
     queued: usize,
-    /// This side has not received all the time since the window began.
-    was_paused: bool,
-    awaits_first: bool,
-    in_frame_since: Option<u64>,
+    progress: Progress,
+    /// Milliseconds in which this side has received, of those that `received` is counted over.
+    received_ms: u32,
+    /// Until when they are counted; the low bits.
+    counted_until: u32,
+}
+
+/// Which frame is awaited.
+#[derive(Debug, Clone, Copy)]
+enum Progress {
+    /// The first, of which nothing has come.
+    AwaitingFirst,
+    Between,
+    /// The rest of one.
+    InFrame {
+        since: u64,
+        is_first: bool,
+    },
 }
 
 /// What the connection looks like when it is looked at.
@@ -41,8 +55,8 @@ pub(crate) struct Observed {
     /// When a byte last moved.
     pub(crate) last_active: u64,
     pub(crate) queued: usize,
-    /// This side does not receive: what the peer sends cannot arrive.
-    pub(crate) is_paused: bool,
+    /// Bytes are received; else what the peer sends cannot arrive.
+    pub(crate) receives: bool,
     /// It was told to close, and only its queue counts.
     pub(crate) is_draining: bool,
     /// Since when a part of something has come that the transport can read only whole.
@@ -59,9 +73,9 @@ impl Deadlines {
             received: 0,
             sent: 0,
             queued: 0,
-            was_paused: false,
-            awaits_first: false,
-            in_frame_since: None,
+            progress: Progress::Between,
+            received_ms: 0,
+            counted_until: now as u32,
         }
     }
 
@@ -74,21 +88,53 @@ impl Deadlines {
             .min()
     }
 
-    /// This side stops receiving.
-    #[inline]
-    pub(crate) const fn note_pause(&mut self) {
-        self.was_paused = true;
+    /// This side stops receiving, or goes on. The time in between is not the peer's.
+    pub(crate) const fn set_receiving(&mut self, receives: bool, now: u64) {
+        self.pass_time(!receives, now);
+    }
+
+    /// Takes the time until now into account, in which this side received or not.
+    const fn pass_time(&mut self, received: bool, now: u64) {
+        let passed = (now as u32).wrapping_sub(self.counted_until);
+        self.counted_until = now as u32;
+        if received {
+            self.received_ms = self.received_ms.saturating_add(passed);
+        } else if let Progress::InFrame { since, .. } = &mut self.progress {
+            let moved = *since + passed as u64;
+            *since = if moved < now { moved } else { now };
+        }
     }
 
     pub(crate) const fn set_progress(&mut self, progress: FrameProgress, now: u64) {
-        match progress {
-            FrameProgress::AwaitingFirst => self.awaits_first = true,
-            FrameProgress::Between => (self.awaits_first, self.in_frame_since) = (false, None),
+        self.progress = match progress {
+            FrameProgress::AwaitingFirst => Progress::AwaitingFirst,
+            FrameProgress::Between => Progress::Between,
+            // The frame that had begun before is whole.
             FrameProgress::InFrame => {
-                // The frame that had begun before is whole.
-                self.awaits_first &= self.in_frame_since.is_none();
-                self.in_frame_since = Some(now);
+                Progress::InFrame { since: now, is_first: matches!(self.progress, Progress::AwaitingFirst) }
             }
+        };
+    }
+
+    /// Since when a frame, or what the transport can read only whole, is awaited.
+    fn in_frame_since(&self, observed: Observed) -> Option<u64> {
+        let frame = match self.progress {
+            Progress::InFrame { since, .. } => Some(since),
+            Progress::AwaitingFirst | Progress::Between => None,
+        };
+        frame.into_iter().chain(observed.partial_since.filter(|_| observed.receives)).min()
+    }
+
+    /// No whole frame has come from a peer that is to begin.
+    const fn awaits_first(&self) -> bool {
+        matches!(self.progress, Progress::AwaitingFirst | Progress::InFrame { is_first: true, .. })
+    }
+
+    /// One that is served without having asked need not begin.
+    const fn note_served(&mut self) {
+        match &mut self.progress {
+            Progress::InFrame { is_first, .. } => *is_first = false,
+            progress => *progress = Progress::Between,
         }
     }
 
@@ -99,11 +145,9 @@ impl Deadlines {
         observed: Observed,
     ) -> Result<Option<Duration>, CloseReason> {
         let mut next = NextLook { now: observed.now, at: None };
-        // One that is served without having asked need not begin.
-        self.awaits_first &= self.sent == 0;
-        if let Some(partial) = observed.partial_since {
-            // As a frame that has begun.
-            self.in_frame_since = Some(self.in_frame_since.map_or(partial, |since| since.min(partial)));
+        self.pass_time(observed.receives, observed.now);
+        if self.sent > 0 {
+            self.note_served();
         }
         if !observed.is_draining {
             if let Some(timeout) = options.idle_timeout
@@ -115,17 +159,13 @@ impl Deadlines {
                 return Ok(next.at);
             }
             if let Some(timeout) = options.first_frame_timeout
-                && self.awaits_first
+                && self.awaits_first()
                 && next.is_over(self.opened, timeout)
             {
                 return Err(CloseReason::FirstFrameTimeout(timeout));
             }
-            if observed.is_paused {
-                // The time that this side takes is not the peer's.
-                self.in_frame_since = self.in_frame_since.map(|_| observed.now);
-            }
             if let Some(timeout) = options.frame_timeout
-                && next.is_over_or_unbegun(self.in_frame_since, timeout)
+                && next.is_over_or_unbegun(self.in_frame_since(observed), timeout)
             {
                 return Err(CloseReason::FrameTimeout(timeout));
             }
@@ -133,26 +173,35 @@ impl Deadlines {
         if let Some(rate) = options.rate_min.filter(|_| !observed.is_datagram)
             && next.is_over(self.window_began, rate.window)
         {
-            self.check_rates(rate, observed)?;
-            self.was_paused = observed.is_paused;
-            (self.window_began, self.received, self.sent) = (observed.now, 0, 0);
-            self.queued = observed.queued;
+            self.check_reader(rate, observed)?;
+            self.check_sender(rate, observed)?;
+            (self.window_began, self.sent, self.queued) = (observed.now, 0, observed.queued);
             next.is_over(observed.now, rate.window);
         }
         Ok(next.at)
     }
 
-    fn check_rates(&self, rate: RateMin, observed: Observed) -> Result<(), CloseReason> {
-        let least = rate.bytes_in_window();
-        let RateMin { window, .. } = rate;
-        if observed.queued > 0 && self.sent < least.min(self.queued) {
-            return Err(CloseReason::ReaderTooSlow { taken: self.sent, queued: observed.queued, window });
+    fn check_reader(&self, rate: RateMin, observed: Observed) -> Result<(), CloseReason> {
+        if observed.queued > 0 && self.sent < rate.bytes_in_window().min(self.queued) {
+            let (taken, queued) = (self.sent, observed.queued);
+            return Err(CloseReason::ReaderTooSlow { taken, queued, window: rate.window });
         }
-        let is_in_frame = self.in_frame_since.is_some_and(|since| since <= self.window_began);
-        // What could not arrive is not counted against the peer: only whole windows are.
-        let is_paused = self.was_paused || observed.is_paused;
-        if is_in_frame && !is_paused && !observed.is_draining && self.received < least {
-            return Err(CloseReason::SenderTooSlow { received: self.received, window });
+        Ok(())
+    }
+
+    /// What the peer sends is counted over a window in which this side receives, however long that takes.
+    fn check_sender(&mut self, rate: RateMin, observed: Observed) -> Result<(), CloseReason> {
+        let window_ms = u64::try_from(rate.window.as_millis()).unwrap_or(u64::MAX);
+        if u64::from(self.received_ms) < window_ms {
+            return Ok(());
+        }
+        // Only whole windows count: it may have been somewhere else before the frame began.
+        let is_in_frame =
+            self.in_frame_since(observed).is_some_and(|since| since + window_ms <= observed.now);
+        let received = std::mem::take(&mut self.received);
+        self.received_ms = 0;
+        if is_in_frame && !observed.is_draining && received < rate.bytes_in_window() {
+            return Err(CloseReason::SenderTooSlow { received, window: rate.window });
         }
         Ok(())
     }
@@ -217,10 +266,10 @@ mod tests {
             now,
             last_active: now,
             queued: 0,
-            is_paused: false,
+            receives: true,
             is_draining: false,
-            is_datagram: false,
             partial_since: None,
+            is_datagram: false,
         }
     }
 
@@ -286,19 +335,39 @@ mod tests {
     fn what_this_side_does_not_receive_is_no_fault_of_the_peer() {
         let mut held_back = Deadlines::new(0);
         held_back.set_progress(FrameProgress::InFrame, 0);
-        let end = run(&mut held_back, &options(), 2000 * SECOND, |_, observed| observed.is_paused = true);
+        held_back.set_receiving(false, 0);
+        let end = run(&mut held_back, &options(), 2000 * SECOND, |_, observed| observed.receives = false);
         assert!(end.is_none(), "{end:?}");
     }
 
     #[test]
-    fn a_window_in_which_this_side_paused_is_not_counted_against_the_sender() {
+    fn only_the_time_in_which_this_side_paused_is_not_the_peers() {
+        // It receives for a third of the time, in turns, and nothing comes.
         let mut held_back = Deadlines::new(0);
         held_back.set_progress(FrameProgress::InFrame, 0);
-        // It receives again whenever it is looked at.
-        let end = run(&mut held_back, &options(), 200 * SECOND, |slow, _| slow.note_pause());
-        assert!(end.is_none(), "{end:?}");
-        let end = run(&mut held_back, &options(), 400 * SECOND, |_, _| {});
-        assert!(matches!(end, Some((_, CloseReason::SenderTooSlow { .. }))), "{end:?}");
+        let mut until = 0;
+        let end = run(&mut held_back, &options(), 1000 * SECOND, |slow, observed| {
+            while until + 3 * SECOND <= observed.now {
+                slow.set_receiving(true, until + 2 * SECOND);
+                slow.set_receiving(false, until + 3 * SECOND);
+                until += 3 * SECOND;
+            }
+            observed.receives = until == 0;
+        });
+        let Some((at, CloseReason::SenderTooSlow { received: 0, .. })) = end else { panic!("{end:?}") };
+        assert!((90..=180).contains(&at), "30 s of receiving take 90 s; closed after {at} s");
+    }
+
+    #[test]
+    fn a_frame_has_its_time_without_the_pauses_in_it() {
+        let only_frame =
+            ConnectionOptions { frame_timeout: Some(Duration::from_secs(300)), ..Default::default() };
+        let mut large = Deadlines::new(0);
+        large.set_progress(FrameProgress::InFrame, 0);
+        large.set_receiving(false, 100 * SECOND);
+        large.set_receiving(true, 250 * SECOND);
+        let end = run(&mut large, &only_frame, 1000 * SECOND, |_, _| {});
+        assert!(matches!(end, Some((450, CloseReason::FrameTimeout(_)))), "{end:?}");
     }
 
     #[test]

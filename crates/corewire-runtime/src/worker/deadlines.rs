@@ -51,7 +51,7 @@ impl Core {
             now: self.timers.now_ms(),
             last_active: conn.last_active,
             queued: self.queued_on(conn),
-            is_paused: !conn.pauses.is_empty(),
+            receives: conn.receiving,
             is_draining: !conn.state.is_active(),
             is_datagram: conn.transport.is_datagram(),
             partial_since: conn.transport.partial_since(),

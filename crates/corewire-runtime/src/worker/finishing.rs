@@ -50,7 +50,9 @@ impl Core {
     pub(crate) fn finish_sending(self: &Rc<Self>) {
         let unsent: Vec<_> = {
             let conns = self.conns.table.borrow();
-            let has_unsent = |conn: &&Conn| !conn.state.is_connecting() && (Self::unsent_on(conn) > 0 || conn.transport.owes_goodbye());
+            let has_unsent = |conn: &&Conn| {
+                !conn.state.is_connecting() && (Self::unsent_on(conn) > 0 || conn.transport.owes_goodbye())
+            };
             conns.iter().filter(has_unsent).map(|conn| conn.id).collect()
         };
         unsent.iter().for_each(|id| self.begin_close(*id, CloseReason::Shutdown));
@@ -121,7 +123,8 @@ impl Core {
 
     /// A conversation that closes is on this socket.
     fn is_carrying(&self, socket: Token, closing: &[ConnId]) -> bool {
-        let carries = |conn: &mut Conn| conn.transport.own_socket().is_none() && conn.transport.socket() == socket;
+        let carries =
+            |conn: &mut Conn| conn.transport.own_socket().is_none() && conn.transport.socket() == socket;
         closing.iter().any(|id| self.conns.with(*id, carries) == Some(true))
     }
 

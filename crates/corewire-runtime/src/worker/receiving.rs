@@ -348,9 +348,8 @@ impl Core {
         let receives = conn.pauses.is_empty() && !conn.has_input();
         if conn.state.is_active() && receives != std::mem::replace(&mut conn.receiving, receives) {
             conn.transport.set_receiving(driver, receives);
-            if !receives {
-                conn.deadlines.note_pause();
-            } else if conn.transport.is_readable() {
+            conn.deadlines.set_receiving(receives, self.timers.now_ms());
+            if receives && conn.transport.is_readable() {
                 self.turns.list(conn);
             }
         }

@@ -10,7 +10,7 @@ use corewire_driver::{Driver, Socket, Token};
 
 use super::{Core, Meter, TimerAction};
 use crate::conn::{CloseReason, Conn, ConnId, Connection, ConnectionOptions, State};
-use crate::memory::{Account, Charge, MemoryKind};
+use crate::memory::{Charge, MemoryKind};
 use crate::panic::guarded;
 use crate::protocol::Protocol;
 use crate::secured::TlsError;
@@ -91,9 +91,9 @@ impl Core {
 
     fn settle_tls(&self, conn: &mut Conn) {
         let Transport::Tls(tls) = &mut conn.transport else { return };
-        let account = &mut conn.account;
+        let (account, id, options) = (&mut conn.account, conn.id, &conn.options);
         tls.settle(|held| {
-            let account = account.get_or_insert_with(|| Account::new(self.memory.budget.clone()));
+            let account = self.memory.account_of(account, id, options);
             Charge::new(account.clone(), MemoryKind::Transport, held)
         });
     }

@@ -528,11 +528,12 @@ fn servers_of_one_runtime_each_have_their_memory_limit() {
     let (limited, other) = (start(local().memory_limit(8 << 20)), start(local()));
     let mut peers = [&limited, &other].map(raw);
     let mut modest = raw(&limited);
+    wait_until(|| limited.stats().opened == 2);
     for peer in &mut peers {
         peer.write_all(b"much").unwrap();
     }
     let [closed, mut served] = peers;
-    wait_until(|| limited.stats().opened == 2 && limited.stats().sessions == 1);
+    wait_until(|| limited.stats().sessions == 1);
     wait_until(|| limited.stats().held_bytes <= 128 * 1024);
     modest.write_all(b"x").unwrap();
     modest.read_exact(&mut [0]).unwrap();
