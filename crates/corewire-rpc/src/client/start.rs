@@ -229,12 +229,11 @@ impl Request {
             let deadline_ms =
                 if left == Duration::MAX { u64::MAX } else { state.now_ms().saturating_add(millis_up(left)) };
             channel.epoch.get_or_init(|| epoch(state.now_ms()));
-            let call = state.keep(key, deadline_ms, self.holders);
-            if self.holders == 1 && self.mode == Mode::Unary {
-                state.wait_for_peer(call, context);
+            if self.mode == Mode::Unary {
+                return Some(Ok((state.keep_awaited(key, deadline_ms, context), deadline_ms)));
             }
-            if self.mode != Mode::Unary
-                && !channel.settings.interceptors.is_empty()
+            let call = state.keep(key, deadline_ms, self.holders);
+            if !channel.settings.interceptors.is_empty()
                 && let Some(slot) = state.slot(call)
             {
                 watch_end(&channel.settings.interceptors, path, slot);

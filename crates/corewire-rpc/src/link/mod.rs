@@ -255,6 +255,17 @@ impl State {
         call
     }
 
+    /// Keeps a call of one response that has just begun, and whose caller waits for it.
+    #[inline]
+    pub(crate) fn keep_awaited(&mut self, call: CallKey, deadline_ms: u64, context: &Context<'_>) -> CallKey {
+        let reader = self.tasks.add(context.waker());
+        let call = self.machine.keep(call, Slot::awaited(deadline_ms, reader));
+        if deadline_ms < self.timer_at {
+            self.arm(deadline_ms);
+        }
+        call
+    }
+
     /// What is kept of a call.
     #[inline]
     pub(crate) fn slot(&mut self, call: CallKey) -> Option<&mut Slot> {

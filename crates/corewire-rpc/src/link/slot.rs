@@ -104,6 +104,13 @@ impl Slot {
         Self { incoming: Incoming::Silent, holders, lent: 0, deadline_ms, reader: None, first: None, more }
     }
 
+    /// That of a call of one response, with the task that waits for it.
+    #[inline]
+    pub(super) const fn awaited(deadline_ms: u64, reader: TaskId) -> Self {
+        let reader = Some(reader);
+        Self { incoming: Incoming::Silent, holders: 1, lent: 0, deadline_ms, reader, first: None, more: None }
+    }
+
     /// It has what only streams and waiting handlers need.
     #[inline]
     pub(super) const fn has_more(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Handlers of any type behind one face, each run without memory of its own while it is ready at once.
 
 use std::cell::Cell;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,12 +12,13 @@ use corewire_proto::rpc::CallKey;
 use corewire_runtime::with_task_quota;
 
 use super::context::{Context, MethodName};
-use super::pools::{Answer, Pools, poll};
+use super::pools::{Finish, Pools, poll};
 use super::serve::{self, Call};
 use super::task::{Idle, go_on};
 use crate::current::{Current, Inherited};
 use crate::handle::Handle;
 use crate::sink::Sink;
+use crate::status::Status;
 use crate::stream::Streaming;
 
 /// A call that has arrived.
@@ -67,37 +69,44 @@ pub(crate) trait Method {
     fn start(&self, call: Call, payload: Bytes, context: Context);
 }
 
-pub(super) fn maker<F, Fut>(start: F) -> Arc<dyn Maker>
+/// `start` calls the handler, unless the request cannot be read; its future is run as it is, since each one around it would
+/// have it moved once more.
+pub(super) fn maker<F, Fut>(start: F, finish: Finish<Fut>) -> Arc<dyn Maker>
 where
-    F: Fn(Incoming) -> Fut + Send + Sync + 'static,
-    Fut: Answer,
+    F: Fn(Incoming) -> Result<Fut, Status> + Send + Sync + 'static,
+    Fut: Future + 'static,
 {
-    Arc::new(Start(Arc::new(start)))
+    Arc::new(Start { start: Arc::new(start), finish })
 }
 
-struct Start<F>(Arc<F>);
+struct Start<F, Fut: Future> {
+    start: Arc<F>,
+    finish: Finish<Fut>,
+}
 
-impl<F, Fut> Maker for Start<F>
+impl<F, Fut> Maker for Start<F, Fut>
 where
-    F: Fn(Incoming) -> Fut + Send + Sync + 'static,
-    Fut: Answer,
+    F: Fn(Incoming) -> Result<Fut, Status> + Send + Sync + 'static,
+    Fut: Future + 'static,
 {
     fn make(&self, name: Rc<MethodName>) -> Rc<dyn Method> {
-        Rc::new(Instance { name, start: self.0.clone(), pools: Pools::new(), is_slow: Cell::new(false) })
+        let (start, finish) = (self.start.clone(), self.finish);
+        Rc::new(Instance { name, start, finish, pools: Pools::new(), is_slow: Cell::new(false) })
     }
 }
 
-struct Instance<F, Fut> {
+struct Instance<F, Fut: Future> {
     name: Rc<MethodName>,
     start: Arc<F>,
+    finish: Finish<Fut>,
     pools: Pools<Fut>,
     is_slow: Cell<bool>,
 }
 
 impl<F, Fut> Method for Instance<F, Fut>
 where
-    F: Fn(Incoming) -> Fut + Send + Sync + 'static,
-    Fut: Answer,
+    F: Fn(Incoming) -> Result<Fut, Status> + Send + Sync + 'static,
+    Fut: Future + 'static,
 {
     fn name(&self) -> &Rc<MethodName> {
         &self.name
@@ -119,9 +128,12 @@ where
         };
         let entered = current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let started = (self.start)(Incoming { payload, context, slot: call.slot });
-            future.set(Some(started));
-            let polled = with_task_quota(|| poll(&mut future, &mut task::Context::from_waker(waker)));
+            match (self.start)(Incoming { payload, context, slot: call.slot }) {
+                Ok(started) => future.set(Some(started)),
+                Err(status) => return Poll::Ready(Err(status)),
+            }
+            let context = &mut task::Context::from_waker(waker);
+            let polled = with_task_quota(|| poll(&mut future, self.finish, context));
             if polled.is_ready() {
                 future.set(None);
             }
@@ -131,7 +143,7 @@ where
         self.is_slow.set(matches!(polled, Ok(Poll::Pending)));
         let outcome = match polled {
             Ok(Poll::Pending) => {
-                return go_on(call, future, current, self.name.clone(), (idle, &self.pools));
+                return go_on(call, future, current, self.name.clone(), (idle, &self.pools, self.finish));
             }
             Ok(Poll::Ready(outcome)) => {
                 self.pools.give(future);

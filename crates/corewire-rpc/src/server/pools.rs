@@ -10,10 +10,8 @@ use super::method::Outcome;
 use super::task::Idle;
 use crate::status::Status;
 
-/// The future of a handler.
-pub(super) trait Answer: Future<Output = Result<Outcome, Status>> + 'static {}
-
-impl<Fut: Future<Output = Result<Outcome, Status>> + 'static> Answer for Fut {}
+/// What comes of a handler's output.
+pub(super) type Finish<Fut> = fn(<Fut as Future>::Output) -> Result<Outcome, Status>;
 
 /// Memory that futures are run in, one after another; `None` between them.
 pub(super) type PooledFuture<Fut> = Pin<Box<Option<Fut>>>;
@@ -78,12 +76,13 @@ impl<Fut> WeakPools<Fut> {
 
 /// Polls the future.
 #[inline]
-pub(super) fn poll<Fut: Answer>(
+pub(super) fn poll<Fut: Future>(
     future: &mut PooledFuture<Fut>,
+    finish: Finish<Fut>,
     context: &mut task::Context<'_>,
 ) -> Poll<Result<Outcome, Status>> {
     match future.as_mut().as_pin_mut() {
-        Some(future) => future.poll(context),
+        Some(future) => future.poll(context).map(finish),
         None => Poll::Ready(Err(Status::internal("the handler has ended"))),
     }
 }

@@ -82,11 +82,10 @@ impl Service {
         Req: Message,
         Resp: Message,
     {
-        self.add(method, Mode::Unary, move |incoming: Incoming| {
-            let request = Req::decode(incoming.payload);
-            let answer = request.map(|request| handler(request, incoming.context));
-            async move { answer?.await?.encode().map(Outcome::Message) }
-        })
+        let start = move |incoming: Incoming| {
+            Req::decode(incoming.payload).map(|request| handler(request, incoming.context))
+        };
+        self.push(method, Mode::Unary, maker(start, one))
     }
 
     /// A method with any number of requests and one response.
@@ -97,10 +96,8 @@ impl Service {
         Req: Message,
         Resp: Message,
     {
-        self.add(method, Mode::ClientStream, move |incoming: Incoming| {
-            let answer = handler(incoming.requests(), incoming.context);
-            async move { answer.await?.encode().map(Outcome::Message) }
-        })
+        let start = move |incoming: Incoming| Ok(handler(incoming.requests(), incoming.context));
+        self.push(method, Mode::ClientStream, maker(start, one))
     }
 
     /// A method with one request and any number of responses; they end when the handler does.
@@ -111,12 +108,11 @@ impl Service {
         Req: Message,
         Resp: Message,
     {
-        self.add(method, Mode::ServerStream, move |incoming: Incoming| {
+        let start = move |incoming: Incoming| {
             let sink = incoming.responses();
-            let request = Req::decode(incoming.payload);
-            let answer = request.map(|request| handler(request, sink, incoming.context));
-            async move { answer?.await.map(|()| Outcome::Finished) }
-        })
+            Req::decode(incoming.payload).map(|request| handler(request, sink, incoming.context))
+        };
+        self.push(method, Mode::ServerStream, maker(start, many))
     }
 
     /// A method with any number of requests and responses, at the same time; the responses end when the handler does.
@@ -128,14 +124,6 @@ impl Service {
         Resp: Message,
     {
         self.push(method, Mode::Bidi, both(handler))
-    }
-
-    fn add<F, Fut>(self, method: impl Into<String>, mode: Mode, start: F) -> Self
-    where
-        F: Fn(Incoming) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Outcome, Status>> + 'static,
-    {
-        self.push(method, mode, maker(start))
     }
 
     fn push(mut self, method: impl Into<String>, mode: Mode, maker: Arc<dyn Maker>) -> Self {
@@ -165,11 +153,21 @@ where
     Req: Message,
     Resp: Message,
 {
-    maker(move |incoming: Incoming| {
+    let start = move |incoming: Incoming| {
         let (requests, responses) = (incoming.requests(), incoming.responses());
-        let answer = handler(requests, responses, incoming.context);
-        async move { answer.await.map(|()| Outcome::Finished) }
-    })
+        Ok(handler(requests, responses, incoming.context))
+    };
+    maker(start, many)
+}
+
+/// The one response of a handler.
+fn one<Resp: Message>(answer: Result<Resp, Status>) -> Result<Outcome, Status> {
+    answer?.encode().map(Outcome::Message)
+}
+
+/// A handler has sent its responses.
+fn many(answer: Result<(), Status>) -> Result<Outcome, Status> {
+    answer.map(|()| Outcome::Finished)
 }
 
 impl std::fmt::Debug for Service {

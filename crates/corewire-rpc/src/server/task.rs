@@ -13,7 +13,7 @@ use corewire_runtime::{JoinHandle, spawn_local};
 
 use super::context::MethodName;
 use super::method::Outcome;
-use super::pools::{Answer, PooledFuture, Pools, WeakPools, poll};
+use super::pools::{Finish, PooledFuture, Pools, WeakPools, poll};
 use super::serve::{Call, answer, panicked};
 use crate::current::Current;
 use crate::link::Slot;
@@ -55,12 +55,12 @@ impl<Fut> Drop for Idle<Fut> {
 }
 
 /// Goes on with a handler that was polled and was not ready: in `idle`, if it was polled with its waker.
-pub(super) fn go_on<Fut: Answer>(
+pub(super) fn go_on<Fut: Future + 'static>(
     mut call: Call,
     future: PooledFuture<Fut>,
     mut current: Current,
     name: Rc<MethodName>,
-    (idle, pools): (Option<Idle<Fut>>, &Pools<Fut>),
+    (idle, pools, finish): (Option<Idle<Fut>>, &Pools<Fut>, Finish<Fut>),
 ) {
     let link = call.link().clone();
     let own = size_of::<Fut>() + size_of::<Served<Fut>>() + size_of::<Slot>();
@@ -79,7 +79,7 @@ pub(super) fn go_on<Fut: Answer>(
         }
         None => {
             let work = Rc::new(RefCell::new(Some(served)));
-            Some(spawn_local(Runner { work, pools: pools.downgrade() }))
+            Some(spawn_local(Runner { work, pools: pools.downgrade(), finish }))
         }
     };
     let task = link.with(|state| match state.slot(slot) {
@@ -92,13 +92,17 @@ pub(super) fn go_on<Fut: Answer>(
     task.into_iter().for_each(JoinHandle::abort);
 }
 
-impl<Fut: Answer> Served<Fut> {
+impl<Fut: Future> Served<Fut> {
     /// Ready with how the handler answered.
-    fn poll(&mut self, context: &mut task::Context<'_>) -> Poll<Result<Outcome, Status>> {
+    fn poll(
+        &mut self,
+        finish: Finish<Fut>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Result<Outcome, Status>> {
         let entered = self.current.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let future = self.future.as_mut()?;
-            let polled = poll(future, context);
+            let polled = poll(future, finish, context);
             if polled.is_ready() {
                 // What it holds is dropped before the call is answered.
                 future.set(None);
@@ -142,12 +146,13 @@ impl<Fut> Drop for Served<Fut> {
 }
 
 /// A task that runs handlers of one method, one after the other.
-struct Runner<Fut> {
+struct Runner<Fut: Future> {
     work: Work<Fut>,
     pools: WeakPools<Fut>,
+    finish: Finish<Fut>,
 }
 
-impl<Fut: Answer> Future for Runner<Fut> {
+impl<Fut: Future> Future for Runner<Fut> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<()> {
@@ -155,7 +160,7 @@ impl<Fut: Answer> Future for Runner<Fut> {
             let mut work = self.work.borrow_mut();
             // Woken late, by what the call before had waited for.
             let Some(served) = &mut *work else { return Poll::Pending };
-            let outcome = ready!(served.poll(context));
+            let outcome = ready!(served.poll(self.finish, context));
             (work.take(), outcome)
         };
         let Some(call) = served.as_mut().and_then(|served| served.call.take()) else {
