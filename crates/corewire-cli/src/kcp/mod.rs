@@ -8,6 +8,7 @@ mod measure;
 mod path;
 mod protocol;
 mod row;
+mod targets;
 #[cfg(target_os = "linux")]
 mod tun;
 
@@ -32,11 +33,16 @@ const SIZE: usize = 1024;
 const CONVERSATIONS: usize = 64;
 const EVERY: Duration = Duration::from_millis(20);
 const SESSIONS: usize = 10_000;
+/// What the line carries, in bits per second.
+const LINE_BPS: u64 = 100_000_000;
 
 /// What is measured, and for how long.
 struct Plan {
     losses: &'static [f64],
     round_trips_ms: &'static [u64],
+    /// The same of the line, which has a rate.
+    line_losses: &'static [f64],
+    line_round_trips_ms: &'static [u64],
     /// Time, and round trips, before anything is measured: TCP has to find its pace, and KCP the time of a round trip.
     warm_up: (Duration, u32),
     bulk: Duration,
@@ -57,6 +63,8 @@ impl Plan {
         Self {
             losses: if quick { &[0.0, 0.1] } else { &[0.0, 0.01, 0.05, 0.1, 0.3] },
             round_trips_ms: &[1, 30, 100],
+            line_losses: &[0.0, 0.01, 0.1],
+            line_round_trips_ms: if quick { &[30] } else { &[30, 100] },
             warm_up: if quick { (Duration::from_millis(200), 12) } else { (Duration::from_millis(500), 25) },
             bulk: usual(0.5, 2.0),
             messages: usual(1.0, 5.0),
@@ -97,6 +105,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<bool, Failure> {
 fn present(args: &BenchArgs, plan: &Plan, rows: &[Row]) -> Result<bool, Failure> {
     print!("{}", row::table(rows));
     println!("\np50, p99, max: ms from send to arrival of messages of {} B; cpu is of one core", plan.size);
+    targets::lines(rows).iter().for_each(|line| println!("{line}"));
     if let Some(path) = &args.json {
         write_rows(path, rows)?;
     }
@@ -151,23 +160,90 @@ fn enter() -> Result<Command, String> {
 }
 
 fn over_paths(plan: &Plan, kind: Kind) -> Result<Vec<Row>, Failure> {
-    let protocols: &[Protocol] = match kind {
-        Kind::Tun => &[Protocol::Kcp, Protocol::KcpBbr, Protocol::Tcp],
-        Kind::Proxy => &[Protocol::Kcp, Protocol::KcpBbr],
-    };
     let mut rows = Vec::new();
     for &round_trip_ms in plan.round_trips_ms {
         for &loss in plan.losses {
-            for &protocol in protocols {
+            for protocol in
+                protocols(kind, &[Protocol::Kcp, Protocol::KcpBbr, Protocol::KcpFec, Protocol::Tcp])
+            {
                 rows.push(over_path(plan, kind, protocol, loss, round_trip_ms)?);
+            }
+        }
+    }
+    for &round_trip_ms in plan.line_round_trips_ms {
+        for &loss in plan.line_losses {
+            let path = line(loss, round_trip_ms);
+            for protocol in protocols(kind, &[Protocol::KcpBbr, Protocol::TcpBbr, Protocol::TcpCubic]) {
+                if is_available(protocol) {
+                    let mut row = Row::new("line", protocol.name(), plan.driver, loss, round_trip_ms);
+                    goodput(plan, kind, protocol, &path, &mut row)?;
+                    rows.push(row);
+                }
             }
         }
     }
     Ok(rows)
 }
 
-/// Goodput, and then the latency of messages at a fixed pace. Connections are made before the path begins to
-/// lose, but with its delay: BBR takes the shortest round trip that it has seen for the true one.
+/// A line that carries 100 Mbit/s and holds as much before it as is under way on it.
+fn line(loss: f64, round_trip_ms: u64) -> LinkConfig {
+    LinkConfig {
+        bandwidth_bps: Some(LINE_BPS),
+        queue_bytes: (LINE_BPS / 8 * round_trip_ms / 1000) as usize,
+        ..LinkConfig::lossy(loss, round_trip_ms * 1000)
+    }
+}
+
+/// Those of them whose packets a path of this kind can lose.
+fn protocols(kind: Kind, all: &'static [Protocol]) -> impl Iterator<Item = Protocol> {
+    all.iter().copied().filter(move |protocol| kind == Kind::Tun || protocol.is_kcp())
+}
+
+/// The kernel has the congestion control that TCP is to use.
+fn is_available(protocol: Protocol) -> bool {
+    const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let Some(name) = protocol.tcp_congestion() else { return true };
+    let available = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
+    let is_known = available.split_whitespace().any(|known| known == name);
+    if !is_known {
+        eprintln!("corewire: no rows of {}: this kernel has only {}", protocol.name(), available.trim());
+    }
+    is_known
+}
+
+/// How long a protocol gets to find its pace on a path.
+fn warm_up(plan: &Plan, round_trip_ms: u64) -> Duration {
+    let (time, round_trips) = plan.warm_up;
+    time + Duration::from_millis(round_trip_ms) * round_trips
+}
+
+/// Goodput of one connection. It is made before the path begins to lose, but with its delay: BBR takes the shortest round
+/// trip that it has seen for the true one.
+fn goodput(
+    plan: &Plan,
+    kind: Kind,
+    protocol: Protocol,
+    bad: &LinkConfig,
+    row: &mut Row,
+) -> Result<(), Failure> {
+    let path = Builder::new(kind, 1)?;
+    let endpoints = Endpoints::new(protocol, Path::server_ip(kind), Work::Count, plan.driver)?;
+    let path = path.to(endpoints.address()?)?;
+    path.set_config(LinkConfig { loss: 0.0, ..bad.clone() });
+    if let Some(name) = protocol.tcp_congestion() {
+        path.set_tcp_congestion(name)?;
+    }
+    let client = endpoints.connect(&uri(protocol, &path, &endpoints)?, 1, Work::Count)?;
+    path.set_config(bad.clone());
+    client.into_iter().try_for_each(|client| endpoints.send_bulk(client))?;
+    std::thread::sleep(warm_up(plan, row.round_trip_ms));
+    endpoints.take();
+    let cost = endpoints.cost_of(|| std::thread::sleep(plan.bulk))?;
+    row.bulk(endpoints.take().bytes, &cost);
+    Ok(())
+}
+
+/// Goodput, and then the latency of messages at a fixed pace.
 fn over_path(
     plan: &Plan,
     kind: Kind,
@@ -176,26 +252,13 @@ fn over_path(
     round_trip_ms: u64,
 ) -> Result<Row, Failure> {
     let bad = LinkConfig::lossy(loss, round_trip_ms * 1000);
-    let (time, round_trips) = plan.warm_up;
-    let warm_up = time + Duration::from_millis(round_trip_ms) * round_trips;
+    let warm_up = warm_up(plan, round_trip_ms);
     let mut row = Row::new("path", protocol.name(), plan.driver, loss, round_trip_ms);
-    {
-        let path = Builder::new(kind, 1)?;
-        let endpoints = Endpoints::new(protocol, Path::server_ip(kind), Work::Count, plan.driver)?;
-        let path = path.to(endpoints.address()?)?;
-        path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
-        let client = endpoints.connect(&uri(protocol, &path, &endpoints)?, 1, Work::Count)?;
-        path.set_config(bad.clone());
-        client.into_iter().try_for_each(|client| endpoints.send_bulk(client))?;
-        std::thread::sleep(warm_up);
-        endpoints.take();
-        let cost = endpoints.cost_of(|| std::thread::sleep(plan.bulk))?;
-        row.bulk(endpoints.take().bytes, &cost);
-    }
+    goodput(plan, kind, protocol, &bad, &mut row)?;
     let path = Builder::new(kind, 1)?;
     let endpoints = Endpoints::new(protocol, Path::server_ip(kind), Work::Check, plan.driver)?;
     let path = path.to(endpoints.address()?)?;
-    path.set_config(LinkConfig::lossy(0.0, round_trip_ms * 1000));
+    path.set_config(LinkConfig { loss: 0.0, ..bad.clone() });
     let clients = endpoints.connect(&uri(protocol, &path, &endpoints)?, CONVERSATIONS, Work::Check)?;
     let sent = endpoints.send_messages(clients, plan.size, EVERY, warm_up + plan.messages)?;
     std::thread::sleep(warm_up);

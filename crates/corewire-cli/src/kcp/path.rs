@@ -44,6 +44,20 @@ impl Path {
         }
     }
 
+    /// Has TCP connections over it use this congestion control. (Sockets of a network namespace may not choose all of them.)
+    pub(super) fn set_tcp_congestion(&self, name: &str) -> Result<(), Failure> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Tun(path) => path
+                .set_tcp_congestion(name)
+                .map_err(Failure::io(format!("cannot have TCP use {name}, by the program ip"))),
+            Self::Proxy(_) => {
+                let _ = name;
+                Ok(())
+            }
+        }
+    }
+
     pub(super) fn set_config(&self, config: LinkConfig) {
         match self {
             #[cfg(target_os = "linux")]

@@ -9,8 +9,14 @@ pub(super) enum Protocol {
     Kcp,
     /// KCP that paces by what the path takes, with windows that grow.
     KcpBbr,
+    /// KCP by default, with a datagram of parity for each.
+    KcpFec,
     /// TCP as the system sets it.
     Tcp,
+    /// TCP with BBR.
+    TcpBbr,
+    /// TCP with CUBIC.
+    TcpCubic,
 }
 
 impl Protocol {
@@ -18,20 +24,37 @@ impl Protocol {
         match self {
             Self::Kcp => "kcp",
             Self::KcpBbr => "kcp bbr",
+            Self::KcpFec => "kcp fec",
             Self::Tcp => "tcp",
+            Self::TcpBbr => "tcp bbr",
+            Self::TcpCubic => "tcp cubic",
         }
     }
 
     pub(super) const fn scheme(self) -> &'static str {
-        match self {
-            Self::Kcp | Self::KcpBbr => "kcp",
-            Self::Tcp => "tcp",
-        }
+        if self.is_kcp() { "kcp" } else { "tcp" }
+    }
+
+    pub(super) const fn is_kcp(self) -> bool {
+        matches!(self, Self::Kcp | Self::KcpBbr | Self::KcpFec)
     }
 
     /// Settings of KCP other than the default.
     pub(super) fn config(self) -> Option<Config> {
-        let config = || Config::turbo().mode(Mode::Stream).windows(1024, 1024).windows_max(16_384);
-        (self == Self::KcpBbr).then(|| config().congestion(CongestionControl::Bbr))
+        let config = || Config::turbo().mode(Mode::Stream).windows(1024, 1024);
+        match self {
+            Self::KcpBbr => Some(config().windows_max(16_384).congestion(CongestionControl::Bbr)),
+            Self::KcpFec => Some(config().fec(1, 1)),
+            Self::Kcp | Self::Tcp | Self::TcpBbr | Self::TcpCubic => None,
+        }
+    }
+
+    /// What the kernel calls the congestion control that it is to use.
+    pub(super) const fn tcp_congestion(self) -> Option<&'static str> {
+        match self {
+            Self::TcpBbr => Some("bbr"),
+            Self::TcpCubic => Some("cubic"),
+            Self::Kcp | Self::KcpBbr | Self::KcpFec | Self::Tcp => None,
+        }
     }
 }

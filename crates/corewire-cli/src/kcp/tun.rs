@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -25,6 +26,7 @@ const RUN: usize = 64;
 
 /// The device and the thread behind it; both end when it is dropped.
 pub(super) struct TunPath {
+    name: String,
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
 }
@@ -53,10 +55,20 @@ impl TunPath {
             server_port: AtomicU16::new(0),
             config: Mutex::default(),
         });
-        let told = control.clone();
+        let (name, told) = (device.name()?, control.clone());
         let thread =
             std::thread::Builder::new().name("path".to_owned()).spawn(move || carry(&device, &told, seed))?;
-        Ok(Self { control, thread: Some(thread) })
+        Ok(Self { name, control, thread: Some(thread) })
+    }
+
+    /// The congestion control belongs to the route.
+    pub(super) fn set_tcp_congestion(&self, name: &str) -> io::Result<()> {
+        let route = format!("route replace 10.99.0.0/24 dev {} src {HERE} congctl lock {name}", self.name);
+        let output = Command::new("ip").args(route.split(' ')).output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
     }
 
     pub(super) fn entrance(server: SocketAddr) -> SocketAddr {
