@@ -1,4 +1,4 @@
-//! Authentication, logging and metrics around calls, on both sides, without a word of it in the handlers.
+//! Authentication, logging and metrics around calls, on both sides, which the handlers know nothing of.
 //!
 //!     cargo run -p corewire-rpc --example rpc_interceptors
 

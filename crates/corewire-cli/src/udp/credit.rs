@@ -13,7 +13,7 @@ pub(crate) const WINDOW: u64 = 8 * EVERY;
 /// The same for datagrams that are not joined: the kernel counts some 2.3 KiB for one of 1 KiB.
 pub(crate) const WINDOW_PLAIN: u64 = 4 * EVERY;
 
-/// Looks for losses, 20 ms apart, without a word from the server until what is on its way is given up.
+/// Looks for losses, 20 ms apart, that hear nothing from the server before what is on its way counts as lost.
 const LOOKS: u32 = 25;
 
 /// What a server has received from one peer.
@@ -38,7 +38,7 @@ pub(crate) struct Credit {
     received: u64,
     /// Given up: told late or lost.
     forgotten: u64,
-    /// Looks in a row without a word.
+    /// Looks in a row that heard nothing.
     silent: u32,
     is_granted: bool,
     is_unpaced: bool,

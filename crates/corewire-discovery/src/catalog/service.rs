@@ -31,7 +31,7 @@ struct State {
     hasher: DefaultHashBuilder,
     last_holder: u64,
     /// The endpoint that was given back last: it is likely to come back.
-    given_back: Option<Arc<Endpoint>>,
+    released: Option<Arc<Endpoint>>,
     subscribers: Vec<Arc<Subscriber>>,
 }
 
@@ -90,7 +90,7 @@ impl Service {
                 index: HashTable::new(),
                 hasher: DefaultHashBuilder::default(),
                 last_holder: 0,
-                given_back: None,
+                released: None,
                 subscribers: Vec::new(),
             }),
         }
@@ -137,7 +137,7 @@ impl Service {
         limit: usize,
     ) -> Result<(Arc<Endpoint>, Holder), PutError> {
         let state = lock(&self.state);
-        let endpoint = match &state.given_back {
+        let endpoint = match &state.released {
             Some(known) if known.is_plain(instance, address) => known.clone(),
             _ => Arc::new(Endpoint::new(self.name.clone(), instance, address)?),
         };
@@ -188,14 +188,14 @@ impl Service {
     }
 
     /// Removes what a lease holds, and remembers it: it is likely to come back. Says whether it was still held.
-    pub(crate) fn give_back(&self, endpoint: &Arc<Endpoint>, holder: Holder) -> bool {
+    pub(crate) fn release(&self, endpoint: &Arc<Endpoint>, holder: Holder) -> bool {
         let mut state = lock(&self.state);
         let hash = state.hash(endpoint.instance());
         if state.entry(hash, endpoint.instance()).is_none_or(|entry| entry.holder != holder) {
             return false;
         }
-        if state.given_back.as_ref().is_none_or(|known| !Arc::ptr_eq(known, endpoint)) {
-            state.given_back = Some(endpoint.clone());
+        if state.released.as_ref().is_none_or(|known| !Arc::ptr_eq(known, endpoint)) {
+            state.released = Some(endpoint.clone());
         }
         if let Some(change) = state.take(hash, endpoint.instance()) {
             change.publish(self, state);

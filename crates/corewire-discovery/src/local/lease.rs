@@ -71,7 +71,7 @@ impl LocalLease {
         if let Some(Ttl { queue, ticket, .. }) = &self.ttl {
             queue.forget(*ticket);
         }
-        self.service.give_back(&self.endpoint, self.holder)
+        self.service.release(&self.endpoint, self.holder)
     }
 
     fn lost(&self) -> RegistryError {
