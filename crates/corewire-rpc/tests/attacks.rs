@@ -14,9 +14,13 @@ use corewire_rpc::{Channel, Code, RpcServer, ServerGauges, Version};
 use support::{Raw, Running, channel, eventually, gauged, settles, stuck};
 
 const REQUEST: u8 = 0x01;
+const PING: u8 = 0x03;
+const CANCEL: u8 = 0x14;
 const CREDIT: u8 = 0x20;
 const SETTINGS: u8 = 0x21;
+const GOING_AWAY: u8 = 0x22;
 
+const ACK: u8 = 0x01;
 const END: u8 = 0x04;
 const CONT: u8 = 0x10;
 const EMPTY: u8 = 0x20;
@@ -124,6 +128,25 @@ fn a_flood_of_frames_that_belong_to_nothing_closes_a_connection_with_16_000_call
     eventually("the calls are in flight", || bench.running.now() == 16_000);
     let _ = raw.0.write_all(&frame(CREDIT, 0, 1 << 20, &[0, 0, 0, 1]).repeat(100_000));
     bench.has_closed(raw, "belong to nothing");
+}
+
+#[test]
+fn every_flood_costs_the_connection_that_it_comes_by_and_no_other() {
+    let stillborn = (0..20_000).flat_map(|id| [begun(BIDI, id, "Stuck/bidi", b"x"), frame(CANCEL, 0, id, b"")]);
+    let going_away = frame(GOING_AWAY, 0, 0, b"\0\0\0\0\0\0");
+    for (flood, why) in [
+        (frame(PING, 0, 0, b"corewire").repeat(100_000), "floods this side with pings"),
+        (frame(PING, ACK, 0, b"corewire").repeat(100_000), "belong to nothing"),
+        (going_away.repeat(100_000), "belong to nothing"),
+        (frame(CREDIT, 0, 7, b"\0\0\0\x01").repeat(100_000), "belong to nothing"),
+        (stillborn.collect::<Vec<_>>().concat(), "cancels or breaks"),
+    ] {
+        let bench = Bench::new(|server| server);
+        let mut raw = bench.attacker();
+        let _ = raw.0.write_all(&flood);
+        bench.has_closed(raw, why);
+        assert!(bench.running.begun() < 3_000, "{} handlers were begun", bench.running.begun());
+    }
 }
 
 /// The server holds no more than its limit for all connections together, whatever `piece` of each of 40 attackers is
