@@ -37,6 +37,11 @@ impl Handle {
         Self { link: Some(ThreadBound::new(link.clone())), home, id, call, flight: None, channel: None }
     }
 
+    /// A hold on nothing, until one is given.
+    pub(crate) const fn nothing(home: Home) -> Self {
+        Self { link: None, home, id: usize::MAX, call: CallKey::NONE, flight: None, channel: None }
+    }
+
     /// The link and its call, on their worker; `None` elsewhere.
     #[inline]
     pub(crate) fn local(&self) -> Option<(&Link, CallKey)> {

@@ -40,6 +40,7 @@
 pub mod client;
 mod current;
 pub mod discover;
+mod feed;
 mod forward;
 mod gauges;
 mod handle;
@@ -50,6 +51,7 @@ pub mod listing;
 pub mod manual;
 mod message;
 mod metadata;
+mod replay;
 pub mod server;
 mod sink;
 mod status;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,7 +12,9 @@ use corewire_runtime::spawn_local;
 
 use crate::current::Current;
 use crate::handle::{Handle, Remote};
+use crate::link::Home;
 use crate::message::Message;
+use crate::replay::{Kept, Replay};
 use crate::status::Status;
 
 /// Sends messages to the peer: requests at a caller, responses in a handler.
@@ -45,6 +48,8 @@ pub struct Sink<T = Bytes> {
     handle: Handle,
     /// A message that was taken by `start_send` and is not sent yet.
     queued: Option<Bytes>,
+    /// What keeps the messages of a call that may be made again, until it has the handle on the attempt that counts.
+    replay: Option<Arc<Replay>>,
     end: End,
     message: PhantomData<fn(T)>,
 }
@@ -71,8 +76,15 @@ impl<T> Sink<T> {
         Self::new(handle, if is_finished { End::Ended } else { End::BySink })
     }
 
+    /// That of a call that may be made again.
+    pub(crate) fn replayed(home: Home, replay: Arc<Replay>) -> Self {
+        let mut sink = Self::new(Handle::nothing(home), End::BySink);
+        sink.replay = Some(replay);
+        sink
+    }
+
     const fn new(handle: Handle, end: End) -> Self {
-        Self { remote: None, handle, queued: None, end, message: PhantomData }
+        Self { remote: None, handle, queued: None, replay: None, end, message: PhantomData }
     }
 
     /// Ends the requests; responses go on. Dropping the sink does the same, and tells no error. In a handler it only waits
@@ -84,8 +96,17 @@ impl<T> Sink<T> {
         poll_fn(|context| self.poll_finish(context)).await
     }
 
-    fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
+    pub(crate) fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
         ready!(self.poll_queued(context))?;
+        if let Some(replay) = self.replay.take() {
+            match replay.end(None) {
+                Ok(Some((handle, _))) => self.handle = handle,
+                ended => {
+                    self.end = End::Ended;
+                    return Poll::Ready(ended.map(drop));
+                }
+            }
+        }
         if self.end == End::BySink {
             if let Some((link, call)) = self.handle.local() {
                 self.end = End::Ended;
@@ -118,7 +139,20 @@ impl<T> Sink<T> {
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(sent)) => return Poll::Ready(sent),
-                Poll::Ready(None) => self.send_remote(payload),
+                Poll::Ready(None) => match &self.replay {
+                    None => self.send_remote(payload),
+                    Some(replay) => match replay.poll_keep(&mut payload, context) {
+                        Poll::Ready(Ok(Kept::Yes)) => return Poll::Ready(Ok(())),
+                        Poll::Ready(Err(status)) => return Poll::Ready(Err(status)),
+                        Poll::Ready(Ok(Kept::Direct(handle))) => {
+                            (self.handle, self.replay, self.queued) = (handle, None, Some(payload));
+                        }
+                        Poll::Pending => {
+                            self.queued = Some(payload);
+                            return Poll::Pending;
+                        }
+                    },
+                },
             }
         }
     }
@@ -135,6 +169,22 @@ impl<T> Sink<T> {
             Some((link, call)) => link.poll_send(call, payload, hold, context).map(Some),
             None => Poll::Ready(None),
         }
+    }
+
+    /// Sends a message from the worker of the call.
+    pub(crate) fn poll_message(
+        &mut self,
+        message: &Bytes,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Status>> {
+        let sent = ready!(self.poll_send_local(&mut message.clone(), context));
+        Poll::Ready(sent.unwrap_or_else(|| Err(Status::closed())))
+    }
+
+    /// The hold on the call, whose half goes on.
+    pub(crate) fn into_handle(mut self) -> Handle {
+        self.end = End::Ended;
+        self.handle.take()
     }
 
     fn send_remote(&mut self, mut payload: Bytes) {
@@ -158,7 +208,7 @@ impl<T: Message> Sink<T> {
         match poll_fn(|context| self.poll_send_local(&mut payload, context)).await {
             Some(sent) => sent,
             None => {
-                self.send_remote(payload);
+                self.queued = Some(payload);
                 poll_fn(|context| self.poll_queued(context)).await
             }
         }
@@ -188,13 +238,21 @@ impl<T: Message> futures_sink::Sink<T> for Sink<T> {
 
 impl<T> Drop for Sink<T> {
     fn drop(&mut self) {
+        if let Some(replay) = self.replay.take() {
+            match replay.end(self.queued.take()) {
+                Ok(Some((handle, last))) => (self.handle, self.queued) = (handle, last),
+                // Each attempt ends with what was kept; or the call has failed, which the responses tell.
+                _ => self.end = End::Ended,
+            }
+        }
         match self.end {
             End::Ended | End::ByHandler { .. } => {}
             End::BySink if self.queued.is_some() || self.remote.is_some() => {
                 // What was taken is sent first, by a task that holds the call.
                 let (remote, queued) = (self.remote.take(), self.queued.take());
                 let handle = self.handle.take();
-                let rest = Sink::<Bytes> { remote, handle, queued, end: End::Ended, message: PhantomData };
+                let mut rest = Sink::<Bytes>::new(handle, End::Ended);
+                (rest.remote, rest.queued) = (remote, queued);
                 self.handle.run_there(move || {
                     let mut rest = rest;
                     rest.end = End::BySink;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -12,8 +13,10 @@ use corewire_runtime::poll_with_quota;
 use futures_core::Stream;
 
 use crate::handle::{Handle, Remote};
+use crate::link::Home;
 use crate::message::Message;
 use crate::metadata::Metadata;
+use crate::replay::{Replay, Responses};
 use crate::status::Status;
 
 /// The messages of the peer, in order: those of the client in a handler, those of the server at a caller.
@@ -29,6 +32,8 @@ pub struct Streaming<T = Bytes> {
     handle: Handle,
     /// A message that was taken to see what came with it.
     peeked: Option<Option<Result<Bytes, Status>>>,
+    /// Of a call that may be made again: what gives the handle on the attempt that counts.
+    replay: Option<Arc<Replay>>,
     is_done: bool,
     cancels: bool,
     message: PhantomData<fn() -> T>,
@@ -36,7 +41,28 @@ pub struct Streaming<T = Bytes> {
 
 impl<T> Streaming<T> {
     pub(crate) const fn new(handle: Handle, cancels: bool) -> Self {
-        Self { handle, remote: None, peeked: None, is_done: false, cancels, message: PhantomData }
+        Self {
+            handle,
+            remote: None,
+            peeked: None,
+            replay: None,
+            is_done: false,
+            cancels,
+            message: PhantomData,
+        }
+    }
+
+    /// That of a call that may be made again.
+    pub(crate) fn replayed(home: Home, replay: Arc<Replay>) -> Self {
+        let mut responses = Self::new(Handle::nothing(home), true);
+        responses.replay = Some(replay);
+        responses
+    }
+
+    /// The hold on the call, and what was taken to see what came with it.
+    pub(crate) fn into_responses(mut self) -> Responses {
+        self.is_done = true;
+        (self.handle.take(), self.peeked.take())
     }
 }
 
@@ -150,6 +176,17 @@ impl<T> Streaming<T> {
         {
             return link.poll_next(call, context);
         }
+        if let Some(replay) = &self.replay {
+            let given = ready!(replay.poll_responses(context));
+            self.replay = None;
+            return match given {
+                Err(status) => Poll::Ready(Some(Err(status))),
+                Ok((handle, taken)) => {
+                    self.handle = handle;
+                    taken.map_or_else(|| self.poll_payload(context), Poll::Ready)
+                }
+            };
+        }
         let remote = self
             .remote
             .get_or_insert_with(|| self.handle.remote(|link, call, context| link.poll_next(call, context)));
@@ -169,6 +206,9 @@ impl<T: Message> Stream for Streaming<T> {
 
 impl<T> Drop for Streaming<T> {
     fn drop(&mut self) {
+        if let Some(replay) = &self.replay {
+            replay.cancel();
+        }
         if self.cancels {
             if !self.is_done {
                 self.handle.cancel(Code::CANCELLED, "the caller dropped the responses");

@@ -163,6 +163,9 @@ impl<S: Shape> CallFuture<S> {
                 return Poll::Ready(sent);
             }
             if let State::Local(attempt) = std::mem::replace(&mut self.state, State::Finished) {
+                if attempt.is_repeated() && !attempt.request.end {
+                    return Poll::Ready(remote::make_replayed::<S>(attempt));
+                }
                 self.state = State::Remote(remote::make::<S>(attempt)?);
             }
         }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -14,9 +15,11 @@ use corewire_runtime::{WorkerHandle, current_worker};
 use super::discovered::{FlightId, Outcome};
 use super::interceptor::ClientInterceptor;
 use super::local::{self, LocalChannel};
+use super::policy::Retry;
 use super::settings::Settings;
 use crate::gauges::{EndpointGauges, Gauges};
 use crate::link::{self, Group};
+use crate::replay::Replay;
 use crate::status::Status;
 
 /// Calls services, over connections that it makes when they are needed and makes again when they are lost.
@@ -38,6 +41,9 @@ struct Shared {
     /// Calls may be made several times.
     repeats: bool,
     interceptors: Arc<[Arc<dyn ClientInterceptor>]>,
+    retry: Retry,
+    /// Bytes of requests that its calls keep, so that they can be made again.
+    kept: Arc<AtomicUsize>,
     /// What it is on its worker, once that has made it.
     local: OnceLock<ThreadBound<Rc<LocalChannel>>>,
 }
@@ -103,6 +109,12 @@ impl Channel {
     #[inline]
     pub(super) fn key(&self) -> Group {
         self.shared.key
+    }
+
+    /// What keeps the requests of a call that is retried by this, or as the channel says.
+    pub(super) fn replay(&self, retry: Option<Retry>) -> Arc<Replay> {
+        let Shared { retry: default, kept, .. } = &*self.shared;
+        Replay::new(retry.unwrap_or(*default).keep_per_call, kept.clone(), default.keep)
     }
 
     /// What keeps it open.
@@ -174,6 +186,8 @@ impl Channel {
             key,
             repeats: settings.retry.is_some() || settings.hedge.is_some(),
             interceptors: settings.interceptors.clone().into(),
+            retry: settings.retry.unwrap_or_default(),
+            kept: Arc::default(),
             local: OnceLock::new(),
         });
         let (home, installed) = (worker.clone(), Arc::downgrade(&shared));

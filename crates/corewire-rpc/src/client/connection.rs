@@ -138,9 +138,9 @@ impl ChannelConnection {
             return;
         }
         // What is not read from cannot be heard.
-        let has_heard =
+        let has_received =
             self.link.with(|state| std::mem::take(&mut state.has_heard)) || self.link.is_stopped();
-        let wait = if has_heard || self.look_at.get() == u64::MAX {
+        let wait = if has_received || self.look_at.get() == u64::MAX {
             self.is_pinging.set(false);
             every
         } else if self.is_pinging.get() {

@@ -57,3 +57,30 @@ impl Channel {
         CallFuture::new(self, request)
     }
 }
+
+impl<Req: Message, Resp: Message> CallFuture<ClientStreaming<Req, Resp>> {
+    /// Begins with this message. Calls of version 1 need it: there a call begins with its first message, and a frame
+    /// without one would be an empty message to the server. Without it such a call fails before it begins.
+    pub fn first(self, message: Req) -> Self {
+        self.with_first(message.encode(), false)
+    }
+
+    /// Begins with this message and ends the requests with it.
+    pub fn only(self, message: Req) -> Self {
+        self.with_first(message.encode(), true)
+    }
+}
+
+impl<Req: Message, Resp: Message> CallFuture<BidiStreaming<Req, Resp>> {
+    /// Begins with this message. Calls of version 1 need it: there a call begins with its first message, and a frame
+    /// without one would be an empty message to the server. Without it such a call fails before it begins. Not for streams
+    /// of the `STREAM_*` family, which begin without one.
+    pub fn first(self, message: Req) -> Self {
+        self.with_first(message.encode(), false)
+    }
+
+    /// Begins with this message and ends the requests with it.
+    pub fn only(self, message: Req) -> Self {
+        self.with_first(message.encode(), true)
+    }
+}

@@ -7,9 +7,11 @@ use std::time::Duration;
 /// token of the channel's budget; each success gives a part of one back, so that they stay a share of all calls. The time
 /// of a call is that of all its attempts and of the waits between them.
 ///
-/// Unary calls, and calls with streams all of whose requests are known (one request, or
-/// [`only`](crate::CallFuture::only)): their future is then ready with the first response. Calls that the server certainly
-/// never began are made again on another connection without this.
+/// The future of a call all of whose requests are known (one request, or [`only`](crate::CallFuture::only)) is ready with
+/// the first response. Other calls with streams keep the requests that were sent until the first response, and send them
+/// again with each attempt; their future is ready at once, and a call that cannot be made fails at its ends. Once they are
+/// too many to be [kept](Self::keep_per_call) the attempt in flight is the last. Calls that the server certainly never
+/// began are made again on another connection without this.
 ///
 /// [`Code::UNAVAILABLE`]: crate::Code::UNAVAILABLE
 /// [`Code::CONNECTION_CLOSED`]: crate::Code::CONNECTION_CLOSED
@@ -24,11 +26,23 @@ pub struct Retry {
     pub budget: u32,
     /// What a success gives back, in thousandths of a token; default 100, so that 1 in 10 calls can be a retry.
     pub refill: u32,
+    /// Bytes of requests that one call with streams keeps until its first response, so that it can be made again; with more
+    /// of them it is made no more often. Default 256 KiB.
+    pub keep_per_call: usize,
+    /// The same of all calls of the channel together; default 16 MiB. One that is said with a call counts for nothing.
+    pub keep: usize,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { attempts: 3, initial_wait: Duration::from_millis(10), budget: 100, refill: 100 }
+        Self {
+            attempts: 3,
+            initial_wait: Duration::from_millis(10),
+            budget: 100,
+            refill: 100,
+            keep_per_call: 256 << 10,
+            keep: 16 << 20,
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use bytes::Bytes;
 use corewire_driver::{clock, entropy};
 use corewire_proto::rpc::{Code, Mode};
 use corewire_runtime::{Sleep, sleep_until};
@@ -14,6 +15,9 @@ use super::attempt::Attempt;
 use super::local::LocalChannel;
 use super::schedule::{Failed, Schedule};
 use super::shape::Shape;
+use super::streaming::BidiStreaming;
+use crate::feed::Fed;
+use crate::replay::Replay;
 use crate::status::Status;
 
 /// Makes a call, on the channel's worker: several times if that is allowed and of use.
@@ -21,8 +25,39 @@ pub(super) async fn run<S: Shape>(mut call: Attempt) -> Result<S::Sent, Status> 
     if !call.is_repeated() {
         return poll_fn(|context| S::poll_local(&mut call, context)).await;
     }
-    let mut attempts = Attempts::<S>::new(call)?;
-    poll_fn(|context| attempts.poll(context)).await
+    let mut attempts = Attempts::<S>::new(call, None)?;
+    poll_fn(|context| attempts.poll(context)).await.map(|(sent, _)| sent)
+}
+
+/// Makes a call whose requests come one by one, and gives its ends to those who wait for them.
+///
+/// # Errors
+/// No attempt counts.
+pub(super) async fn relay(call: Attempt, replay: &Arc<Replay>) -> Result<(), Status> {
+    let mut attempts = Attempts::<BidiStreaming<Bytes, Bytes>>::new(call, Some(replay.clone()))?;
+    let counts = poll_fn(|context| {
+        if !replay.goes_on(context) {
+            return Poll::Ready(None);
+        }
+        attempts.poll(context).map(Some)
+    });
+    let Some(((sink, responses), mut fed)) = counts.await.transpose()? else { return Ok(()) };
+    drop(attempts);
+    replay.give_responses(responses.into_responses());
+    let mut sink = Some(sink);
+    poll_fn(|context| {
+        replay.goes_on(context);
+        loop {
+            if let Some(sink) = &mut sink {
+                ready!(fed.poll(replay, sink, context));
+            }
+            if fed.give(replay, &mut sink) {
+                return Poll::Ready(());
+            }
+        }
+    })
+    .await;
+    Ok(())
 }
 
 /// The attempts of a call.
@@ -35,17 +70,19 @@ struct Attempts<S: Shape> {
     /// What the last one failed with.
     failure: Status,
     sleep: Option<Sleep>,
+    /// Requests that come one by one.
+    replay: Option<Arc<Replay>>,
 }
 
 enum InFlight<S: Shape> {
     Begun(Attempt),
     /// The call has begun; the server has not answered.
-    Silent(S::Sent),
+    Silent(S::Sent, Fed),
     Over,
 }
 
 impl<S: Shape> Attempts<S> {
-    fn new(mut call: Attempt) -> Result<Self, Status> {
+    fn new(mut call: Attempt, replay: Option<Arc<Replay>>) -> Result<Self, Status> {
         let Some(local) = call.channel.local().cloned() else {
             return Err(Status::closed().unprocessed());
         };
@@ -61,10 +98,11 @@ impl<S: Shape> Attempts<S> {
         options.avoided = local.discovered.is_some().then(Arc::default);
         let schedule = Schedule::new(retry, hedge, now, deadline);
         let (in_flight, failure) = (Vec::new(), Status::deadline().unprocessed());
-        Ok(Self { call, schedule, deadline, in_flight, failure, sleep: None })
+        Ok(Self { call, schedule, deadline, in_flight, failure, sleep: None, replay })
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Sent, Status>> {
+    /// Ready with the attempt that counts, and what it was sent.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(S::Sent, Fed), Status>> {
         loop {
             if let Poll::Ready(result) = self.poll_in_flight(context) {
                 return Poll::Ready(result);
@@ -88,10 +126,11 @@ impl<S: Shape> Attempts<S> {
     }
 
     /// Ready with the result of the call.
-    fn poll_in_flight(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Sent, Status>> {
+    fn poll_in_flight(&mut self, context: &mut Context<'_>) -> Poll<Result<(S::Sent, Fed), Status>> {
         let mut index = 0;
+        let replay = self.replay.clone();
         while let Some(attempt) = self.in_flight.get_mut(index) {
-            match attempt.poll(context) {
+            match attempt.poll(replay.as_deref(), context) {
                 Poll::Pending => index += 1,
                 Poll::Ready(Ok(sent)) => {
                     self.with_channel(LocalChannel::refill_tokens);
@@ -128,22 +167,32 @@ impl<S: Shape> Attempts<S> {
 }
 
 impl<S: Shape> InFlight<S> {
-    /// Ready once the server has begun to answer.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Sent, Status>> {
+    /// Ready once the server has begun to answer, or no other attempt can be made.
+    fn poll(
+        &mut self,
+        replay: Option<&Replay>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(S::Sent, Fed), Status>> {
         if let Self::Begun(attempt) = self {
             match S::poll_local(attempt, context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(sent)) => *self = Self::Silent(sent),
+                Poll::Ready(Ok(sent)) => *self = Self::Silent(sent, Fed::default()),
                 Poll::Ready(Err(status)) => return Poll::Ready(Err(status)),
             }
         }
-        if let Self::Silent(sent) = self
-            && let Err(status) = std::task::ready!(S::poll_response(sent, context))
-        {
-            return Poll::Ready(Err(status));
+        if let Self::Silent(sent, fed) = self {
+            if let Some(replay) = replay {
+                // It waits for the server to take more; the response may come first.
+                let _ = S::poll_feed(sent, replay, fed, context);
+            }
+            match S::poll_response(sent, context) {
+                Poll::Ready(Err(status)) => return Poll::Ready(Err(status)),
+                Poll::Pending if !replay.is_some_and(Replay::is_full) => return Poll::Pending,
+                _ => {}
+            }
         }
         match std::mem::replace(self, Self::Over) {
-            Self::Silent(sent) => Poll::Ready(Ok(sent)),
+            Self::Silent(sent, fed) => Poll::Ready(Ok((sent, fed))),
             _ => Poll::Ready(Err(Status::over())),
         }
     }

@@ -49,10 +49,10 @@ impl Request {
         self.options.get_or_insert_default()
     }
 
-    /// Making it several times does no harm, and can be done: all that it says is known.
+    /// Making it several times does no harm.
     #[inline]
     pub(super) fn is_repeatable(&self) -> bool {
-        self.end && self.options.as_ref().is_some_and(|options| options.is_idempotent)
+        self.options.as_ref().is_some_and(|options| options.is_idempotent)
     }
 
     /// A call made by a handler has the deadline and the trace of that handler's call.

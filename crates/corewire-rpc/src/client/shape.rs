@@ -1,8 +1,13 @@
 //! What tells the modes of calls apart.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use corewire_runtime::WorkerId;
+
 use super::attempt::Attempt;
+use crate::feed::Fed;
+use crate::replay::Replay;
 use crate::status::Status;
 
 /// The mode of a call, and the types of its messages: [`Unary`](super::Unary),
@@ -29,6 +34,25 @@ pub trait Shape: Sized + 'static {
     /// The call failed before.
     #[doc(hidden)]
     fn poll_response(sent: &mut Self::Sent, context: &mut Context<'_>) -> Poll<Result<(), Status>>;
+
+    /// The ends of a call that may be made again although its requests come one by one; `None`: they never do.
+    #[doc(hidden)]
+    fn replayed(home: WorkerId, replay: &Arc<Replay>) -> Option<Self::Sent> {
+        let _ = (home, replay);
+        None
+    }
+
+    /// Sends requests that were kept. Ready when there is nothing more to send now.
+    #[doc(hidden)]
+    fn poll_feed(
+        sent: &mut Self::Sent,
+        replay: &Replay,
+        fed: &mut Fed,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let _ = (sent, replay, fed, context);
+        Poll::Ready(())
+    }
 
     #[doc(hidden)]
     fn finish(sent: Self::Sent) -> Result<Self::Output, Status>;

@@ -3,17 +3,20 @@
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use corewire_runtime::WorkerId;
 
 use super::attempt::Attempt;
-use super::call::CallFuture;
 use super::discovered::FlightId;
 use super::shape::Shape;
+use crate::feed::Fed;
 use crate::handle::Handle;
 use crate::message::Message;
 use crate::metadata::Metadata;
+use crate::replay::Replay;
 use crate::sink::Sink;
 use crate::status::Status;
 use crate::stream::Streaming;
@@ -43,6 +46,11 @@ impl<Req: 'static, Resp: 'static> Shape for ClientStreaming<Req, Resp> {
 
     fn poll_response(sent: &mut Self::Sent, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
         sent.1.0.poll_response(context)
+    }
+
+    fn replayed(home: WorkerId, replay: &Arc<Replay>) -> Option<Self::Sent> {
+        let response = Streaming::replayed(home, replay.clone());
+        Some((Sink::replayed(home, replay.clone()), ResponseFuture(response)))
     }
 
     fn finish(sent: Self::Sent) -> Result<Self::Output, Status> {
@@ -81,6 +89,19 @@ impl<Req: 'static, Resp: 'static> Shape for BidiStreaming<Req, Resp> {
 
     fn poll_response(sent: &mut Self::Sent, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
         sent.1.poll_response(context)
+    }
+
+    fn replayed(home: WorkerId, replay: &Arc<Replay>) -> Option<Self::Sent> {
+        Some((Sink::replayed(home, replay.clone()), Streaming::replayed(home, replay.clone())))
+    }
+
+    fn poll_feed(
+        sent: &mut Self::Sent,
+        replay: &Replay,
+        fed: &mut Fed,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        fed.poll(replay, &mut sent.0, context)
     }
 
     fn finish(sent: Self::Sent) -> Result<Self::Output, Status> {
@@ -128,31 +149,4 @@ fn poll_handles<const COUNT: usize>(
         }
     }
     Poll::Ready(Ok(handles))
-}
-
-impl<Req: Message, Resp: Message> CallFuture<ClientStreaming<Req, Resp>> {
-    /// Begins with this message. Calls of version 1 need it: there a call begins with its first message, and a frame
-    /// without one would be an empty message to the server. Without it such a call fails before it begins.
-    pub fn first(self, message: Req) -> Self {
-        self.with_first(message.encode(), false)
-    }
-
-    /// Begins with this message and ends the requests with it.
-    pub fn only(self, message: Req) -> Self {
-        self.with_first(message.encode(), true)
-    }
-}
-
-impl<Req: Message, Resp: Message> CallFuture<BidiStreaming<Req, Resp>> {
-    /// Begins with this message. Calls of version 1 need it: there a call begins with its first message, and a frame
-    /// without one would be an empty message to the server. Without it such a call fails before it begins. Not for streams
-    /// of the `STREAM_*` family, which begin without one.
-    pub fn first(self, message: Req) -> Self {
-        self.with_first(message.encode(), false)
-    }
-
-    /// Begins with this message and ends the requests with it.
-    pub fn only(self, message: Req) -> Self {
-        self.with_first(message.encode(), true)
-    }
 }

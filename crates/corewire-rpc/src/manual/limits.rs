@@ -25,6 +25,7 @@
 //! | connect timeout, for each address | 5 s | [`ClientBuilder::connect_timeout`](corewire::ClientBuilder::connect_timeout), by [`ChannelBuilder::net`](crate::ChannelBuilder::net) |
 //! | attempts of a call | 3 by a retry, 2 by a hedge | [`Retry`](crate::Retry), [`Hedge`](crate::Hedge) |
 //! | tokens for them | 100, and 1 for 10 successes | [`Retry`](crate::Retry) |
+//! | requests of a stream that are kept for another attempt | 256 KiB a call, 16 MiB a channel; with more the call is repeated no more | [`Retry`](crate::Retry) |
 //! | text of a status | 16 KiB, cut | [`Status::MESSAGE_MAX`](crate::Status::MESSAGE_MAX) |
 //! | send queue of a server's connection | 64 KiB and 256 KiB (low and high water) | [`RpcServer::water_marks`](crate::RpcServer::water_marks) |
 //!

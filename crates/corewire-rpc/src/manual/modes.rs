@@ -16,6 +16,8 @@
 //!
 //! - A call ends exactly once: with its response, or with a [`Status`](crate::Status).
 //! - A call begins when its future is first polled. Its deadline counts from then.
+//! - The future of a call with streams is ready once the call has begun. That of one that may be
+//!   [repeated](super::time) is ready with its first response if all requests are known, and else at once.
 //! - Dropping the future, the `ResponseFuture` or the `Streaming` cancels the call; the server drops the handler.
 //! - Messages of a half arrive in order, whole, and none twice. Those of different calls have no order between them.
 //! - A call that is not marked [`idempotent`](crate::CallFuture::idempotent) is never executed twice.

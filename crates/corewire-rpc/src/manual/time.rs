@@ -15,7 +15,9 @@
 //! - a [`Hedge`](crate::Hedge) makes it again while it is still in flight, and takes the first response.
 //!
 //! Both take tokens of one budget, which successes fill again, so that an outage is not answered by a flood. Streams are
-//! repeated until their first response, if all their requests are known at the beginning.
+//! repeated until their first response: requests that were sent are kept until then and sent again with each attempt, up to
+//! 256 KiB a call and 16 MiB a channel ([`Retry::keep_per_call`](crate::Retry::keep_per_call),
+//! [`Retry::keep`](crate::Retry::keep)). With more of them the attempt in flight is the last one.
 //!
 //! ```
 //! use std::time::Duration;

@@ -19,6 +19,9 @@ pub struct CallKey {
 }
 
 impl CallKey {
+    /// That of no call.
+    pub const NONE: Self = Self { index: u32::MAX, generation: NonZeroU32::MAX };
+
     /// Slot in a dense table; below the most calls and streams that were ever in use or kept at once.
     #[inline]
     pub const fn index(self) -> usize {
