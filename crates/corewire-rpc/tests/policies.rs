@@ -269,7 +269,7 @@ fn closed_port() -> std::net::SocketAddr {
 #[test]
 fn a_call_without_a_server_says_why() {
     let uri = format!("tcp://{}", closed_port());
-    let waits = Channel::to(&uri).timeout(Duration::from_millis(300)).build().unwrap();
+    let waits = Channel::to(&uri).timeout(Duration::from_secs(3)).build().unwrap();
     let status = block_on(waits.unary("Echo/echo", "x")).unwrap_err();
     assert_eq!(status.code(), Code::DEADLINE_EXCEEDED);
     assert!(status.message().contains("refused"), "{}", status.message());

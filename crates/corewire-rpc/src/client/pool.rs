@@ -34,6 +34,8 @@ struct Slot {
     last: RefCell<Weak<ChannelConnection>>,
     /// The server that is tried next.
     next_server: Cell<usize>,
+    /// Why the last attempt failed, while another is under way.
+    failure: RefCell<Option<String>>,
 }
 
 impl Pool {
@@ -66,6 +68,7 @@ impl Pool {
             connection: ClientConnection::new(&reconnect, corewire_driver::entropy::u64()),
             last: RefCell::default(),
             next_server: Cell::new(slot),
+            failure: RefCell::default(),
         };
         let slots = (0..slots).map(slot).collect();
         Rc::new_cyclic(|weak| Self {
@@ -141,6 +144,12 @@ impl Pool {
             _ => None,
         };
         self.slots.iter().map(why).collect::<Option<Vec<_>>>()?.pop()
+    }
+
+    /// Why no call could be made until now, if anything failed.
+    pub(super) fn last_failure(&self) -> Option<Status> {
+        let before = || self.slots.iter().find_map(|slot| slot.failure.borrow().clone());
+        self.why_not_ready().or_else(|| before().map(|why| Status::unavailable(why).unprocessed()))
     }
 
     /// Makes connections for another channel.
@@ -234,6 +243,7 @@ impl Holder for Pool {
     fn established(&self, slot: usize, link: &Rc<Link>) -> bool {
         let is_wanted = !self.is_closed() && self.slots[slot].connection.established(link.clone());
         if is_wanted {
+            self.slots[slot].failure.take();
             self.wake_all();
         }
         is_wanted
@@ -287,6 +297,10 @@ impl ConnectionOwner for WeakSlot {
 
     fn changed(&self) {
         if let Some(pool) = self.pool.upgrade() {
+            let slot = &pool.slots[self.slot];
+            if let State::Backoff(why) = &*slot.connection.state() {
+                slot.failure.replace(Some(why.clone()));
+            }
             pool.wake_all();
         }
     }

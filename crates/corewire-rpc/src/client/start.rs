@@ -101,7 +101,7 @@ impl Request {
             }
             let why = match &channel.discovered {
                 Some(discovered) => discovered.why_not_ready(),
-                None => channel.why_not_ready(),
+                None => channel.last_failure(),
             };
             let text: Cow<'static, str> = match why {
                 Some(why) => format!("no connection was ready in time: {}", why.message()).into(),
