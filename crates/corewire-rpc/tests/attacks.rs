@@ -132,7 +132,8 @@ fn a_flood_of_frames_that_belong_to_nothing_closes_a_connection_with_16_000_call
 
 #[test]
 fn every_flood_costs_the_connection_that_it_comes_by_and_no_other() {
-    let stillborn = (0..20_000).flat_map(|id| [begun(BIDI, id, "Stuck/bidi", b"x"), frame(CANCEL, 0, id, b"")]);
+    let stillborn =
+        (0..20_000).flat_map(|id| [begun(BIDI, id, "Stuck/bidi", b"x"), frame(CANCEL, 0, id, b"")]);
     let going_away = frame(GOING_AWAY, 0, 0, b"\0\0\0\0\0\0");
     for (flood, why) in [
         (frame(PING, 0, 0, b"corewire").repeat(100_000), "floods this side with pings"),
