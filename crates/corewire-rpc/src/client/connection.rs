@@ -139,7 +139,7 @@ impl ChannelConnection {
         }
         // What is not read from cannot be heard.
         let has_received =
-            self.link.with(|state| std::mem::take(&mut state.has_heard)) || self.link.is_stopped();
+            self.link.with(|state| std::mem::take(&mut state.has_received)) || self.link.is_stopped();
         let wait = if has_received || self.look_at.get() == u64::MAX {
             self.is_pinging.set(false);
             every
@@ -195,7 +195,7 @@ impl Protocol for Endpoint {
         let calling = ChannelConnection::new(&*holder, self.owner.clone());
         calling.link.open(connection);
         if holder.settings().keep_alive.is_some() {
-            calling.link.with(|state| state.has_heard = true);
+            calling.link.with(|state| state.has_received = true);
             calling.look_at.set(0);
             calling.look(connection);
             calling.link.with(|state| state.arm(calling.look_at.get()));
@@ -242,7 +242,7 @@ impl Protocol for Endpoint {
         let mut attempt = self.attempt.take();
         if let Some(calling) = self.calling.take() {
             calling.retire(reason.to_string());
-            calling.link.die(&Status::connection_lost(reason));
+            calling.link.on_closed(&Status::connection_lost(reason));
             attempt = attempt.or_else(|| calling.probed.take());
         }
         if let Some(attempt) = attempt {

@@ -77,7 +77,7 @@ pub(crate) struct State {
     /// Stop reading while the peer does not read.
     stops_on_backlog: bool,
     /// Why there is no connection any more.
-    pub(crate) dead: Option<Status>,
+    pub(crate) closed: Option<Status>,
     /// Who waits until the send queue has room.
     waiting: Wakers,
     /// Calls that wait until one of those in flight ends, since the server takes no more.
@@ -85,7 +85,7 @@ pub(crate) struct State {
     /// The same for streams of the `STREAM_*` family.
     waiting_streams: Queue,
     /// Bytes arrived since this was last set to false.
-    pub(crate) has_heard: bool,
+    pub(crate) has_received: bool,
     /// Who waits for messages.
     tasks: Tasks,
     progress: Progress,
@@ -145,7 +145,7 @@ impl Link {
     pub(crate) fn resume(&self) {
         let is_due = {
             let state = self.state.borrow();
-            state.is_stopped && !state.must_stop() && state.dead.is_none()
+            state.is_stopped && !state.must_stop() && state.closed.is_none()
         };
         if is_due && let Some(owner) = self.owner.get().cloned() {
             // Not here: handlers would run inside whoever made room.
@@ -162,7 +162,7 @@ impl Link {
         let unread = self.owner.get().and_then(Weak::upgrade).map_or(0, |owner| owner.unread());
         let state = self.state.borrow();
         Gauges {
-            connections: usize::from(state.dead.is_none() && state.out.connection().is_some()),
+            connections: usize::from(state.closed.is_none() && state.out.connection().is_some()),
             calls: state.machine.calls_in_flight(),
             streams: state.machine.streams_open(),
             held: state.machine.calls_kept(),
@@ -176,7 +176,7 @@ impl Link {
     fn drop_if_done(&self) {
         let is_done = {
             let state = self.state.borrow();
-            state.dead.is_some() && state.machine.calls_kept() == 0
+            state.closed.is_some() && state.machine.calls_kept() == 0
         };
         if is_done {
             registry::remove(self.id);
@@ -196,11 +196,11 @@ impl State {
             is_receiving: false,
             is_stopped: false,
             stops_on_backlog,
-            dead: None,
+            closed: None,
             waiting: Wakers::default(),
             waiting_calls: Queue::default(),
             waiting_streams: Queue::default(),
-            has_heard: false,
+            has_received: false,
             tasks: Tasks::default(),
             progress: Progress::default(),
             spare: Vec::new(),

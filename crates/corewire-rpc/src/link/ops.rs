@@ -312,7 +312,7 @@ impl State {
 
     /// Why a call that is over takes no more.
     fn over(&self, call: CallKey) -> Status {
-        match (self.machine.state(call).map(|slot| &slot.incoming), &self.dead) {
+        match (self.machine.state(call).map(|slot| &slot.incoming), &self.closed) {
             (Some(Incoming::Ended(Err(status))), _) | (_, Some(status)) => status.clone(),
             _ => Status::cancelled("the call is over"),
         }

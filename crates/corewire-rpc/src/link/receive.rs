@@ -27,10 +27,10 @@ impl Link {
         let now = Duration::from_millis(connection.now_ms());
         {
             let state = &mut *self.state.borrow_mut();
-            if state.dead.is_some() {
+            if state.closed.is_some() {
                 return false;
             }
-            (state.is_receiving, state.is_stopped, state.has_heard) = (true, false, true);
+            (state.is_receiving, state.is_stopped, state.has_received) = (true, false, true);
             state.tasks.next_batch();
             state.retainer.begin(chunk);
         }
@@ -130,10 +130,10 @@ impl Link {
     }
 
     /// The connection is gone: every call that is left ends, once.
-    pub(crate) fn die(&self, why: &Status) {
+    pub(crate) fn on_closed(&self, why: &Status) {
         let tasks: Vec<_> = {
             let state = &mut *self.state.borrow_mut();
-            state.dead = Some(why.clone());
+            state.closed = Some(why.clone());
             state.out.close();
             state.held.drop_partial();
             while let Some(call) = state.machine.next_lost() {

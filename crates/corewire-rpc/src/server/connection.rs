@@ -306,7 +306,7 @@ impl Protocol for Endpoint {
 
     fn on_closed(&mut self, _: &Connection, reason: &CloseReason) {
         if let Some(serving) = self.serving.take() {
-            serving.link.die(&Status::connection_lost(reason));
+            serving.link.on_closed(&Status::connection_lost(reason));
         }
     }
 }
