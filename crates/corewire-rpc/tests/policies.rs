@@ -4,6 +4,8 @@
 mod support;
 
 use std::io::Read;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use corewire_rpc::{
     Bytes, CallOptions, Channel, ClientInterceptor, Code, Context, MethodPath, RpcServer, ServerInterceptor,
     Service, Status, Version,
 };
+use rustix::net;
 use support::{channel, eventually, server};
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -261,14 +264,18 @@ fn an_interceptor_that_panics_at_the_end_of_a_call_harms_nothing() {
     assert_eq!(server.stats().opened, 1, "the connection is the same");
 }
 
-/// A port where nobody listens.
-fn closed_port() -> std::net::SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+/// A port where nobody listens, nor can begin to while the socket is held: neither a server of another test, nor the client
+/// itself, which could be given this port to connect from.
+fn closed_port() -> (SocketAddr, OwnedFd) {
+    let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    (net::getsockname(&socket).unwrap().try_into().unwrap(), socket)
 }
 
 #[test]
 fn a_call_without_a_server_says_why() {
-    let uri = format!("tcp://{}", closed_port());
+    let (address, _held) = closed_port();
+    let uri = format!("tcp://{address}");
     let waits = Channel::to(&uri).timeout(Duration::from_secs(3)).build().unwrap();
     let status = block_on(waits.unary("Echo/echo", "x")).unwrap_err();
     assert_eq!(status.code(), Code::DEADLINE_EXCEEDED);
@@ -283,7 +290,8 @@ fn a_call_without_a_server_says_why() {
 fn a_channel_that_may_not_connect_again_says_so() {
     let mut reconnect = Reconnect::between(Duration::from_millis(1), Duration::from_millis(1));
     reconnect.attempts_max = Some(2);
-    let channel = Channel::to(format!("tcp://{}", closed_port())).net(|net| net.reconnect(reconnect));
+    let (address, _held) = closed_port();
+    let channel = Channel::to(format!("tcp://{address}")).net(|net| net.reconnect(reconnect));
     let channel = channel.timeout(Duration::from_secs(60)).build().unwrap();
     for _ in 0..2 {
         let status = block_on(channel.unary("Echo/echo", "x")).unwrap_err();
@@ -294,7 +302,7 @@ fn a_channel_that_may_not_connect_again_says_so() {
 
 #[test]
 fn a_server_that_comes_back_is_used_at_once() {
-    let address = closed_port();
+    let (address, held) = closed_port();
     let channel = Channel::to(format!("tcp://{address}"))
         .net(|net| net.reconnect(Reconnect::between(Duration::from_millis(1), Duration::from_secs(3_600))))
         .build()
@@ -303,6 +311,7 @@ fn a_server_that_comes_back_is_used_at_once() {
     let options = channel.unary("Echo/echo", "x").timeout(Duration::from_secs(2));
     assert_eq!(block_on(options).unwrap_err().code(), Code::DEADLINE_EXCEEDED);
     let echo = Service::new("Echo").unary("echo", |request: Bytes, _: Context| async move { Ok(request) });
+    drop(held);
     let _server = RpcServer::bind(format!("tcp://{address}")).service(echo).workers(1).start().unwrap();
     assert_eq!(block_on(channel.unary("Echo/echo", "x").timeout(Duration::from_secs(10))).unwrap(), "x");
 }

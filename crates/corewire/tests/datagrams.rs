@@ -374,7 +374,7 @@ impl Protocol for Silent {
 fn a_server_of_a_protocol_refuses_datagrams_and_says_what_to_use() {
     let error = NetServer::bind("udp://127.0.0.1:0").workers(1).protocol(|| Silent).start().unwrap_err();
     assert!(matches!(error, ServerError::Scheme(Scheme::Udp)), "{error}");
-    assert!(error.to_string().ends_with("use tcp, kcp or unix"), "{error}");
+    assert!(error.to_string().ends_with("use tcp, tls, kcp or unix"), "{error}");
     drop(NetServer::bind("kcp://127.0.0.1:0").workers(1).protocol(|| Silent).start().unwrap());
 }
 

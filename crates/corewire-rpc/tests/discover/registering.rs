@@ -110,15 +110,15 @@ fn endpoints_are_reached_whatever_their_scheme_with_the_keys_of_the_channel() {
 #[test]
 fn an_endpoint_of_a_scheme_that_is_not_spoken_is_left_out_with_the_reason() {
     let registry = LocalRegistry::new();
-    let _lease = put(&registry, "secret", "tls://127.0.0.1:443");
+    let _lease = put(&registry, "secret", "ws://127.0.0.1:443");
     let channel = build(in_turn(&registry).fail_fast());
     let failed = block_on(channel.unary("Who/name", "")).unwrap_err();
     assert_eq!(failed.code(), Code::UNAVAILABLE);
-    assert!(failed.message().contains("secret") && failed.message().contains("tls"), "{failed}");
+    assert!(failed.message().contains("secret") && failed.message().contains("ws"), "{failed}");
     let server = unregistered("plain");
     let _lease = put(&registry, "plain", server.local_addrs()[0]);
     eventually("the other one is used", || name(&channel).is_ok_and(|name| name == "plain"));
-    let refused = Channel::to("tls://127.0.0.1:443").build().unwrap_err();
+    let refused = Channel::to("ws://127.0.0.1:443").build().unwrap_err();
     assert!(
         matches!(refused, corewire::ConnectError::Uri(corewire::UriError::UnknownScheme { .. })),
         "{refused}"
