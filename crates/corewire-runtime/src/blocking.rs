@@ -25,6 +25,33 @@ impl Default for BlockingLimits {
     }
 }
 
+impl BlockingLimits {
+    /// For threads that wait for the system's resolver: few, since a look-up that hangs is soon followed by others.
+    pub(crate) const fn for_lookups() -> Self {
+        Self { max_threads: 16, queue_max: 4_096, idle_timeout: Duration::from_secs(10) }
+    }
+}
+
+/// The threads of a runtime beside its workers.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    pub(crate) work: BlockingPool,
+    /// Apart, so that a DNS server that does not answer takes no thread from other work.
+    pub(crate) lookups: BlockingPool,
+}
+
+impl Pools {
+    pub(crate) fn new(work: BlockingLimits, lookups: BlockingLimits) -> Self {
+        Self { work: BlockingPool::new(work), lookups: BlockingPool::new(lookups) }
+    }
+
+    /// As [`BlockingPool::shutdown`] of the work; look-ups are not waited for.
+    pub(crate) fn shutdown(&self, timeout: Duration) -> BlockingShutdown {
+        self.lookups.shutdown(Duration::ZERO);
+        self.work.shutdown(timeout)
+    }
+}
+
 /// Why a [`BlockingPool`] did not take a job. Neither the job nor its callback has run; both are dropped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -43,18 +43,22 @@ mod conn;
 mod error;
 #[cfg(feature = "hyper")]
 mod hyper_rt;
+mod interval;
 mod listen;
 pub mod mailbox;
 mod mailbox_sync;
 mod memory;
 mod panic;
 mod protocol;
+mod resolve;
 mod run;
 mod runtime;
 mod secured;
+mod signal;
 mod stats;
 mod stream;
 mod task;
+mod task_group;
 mod task_quota;
 mod time;
 pub mod timer_wheel;
@@ -72,16 +76,20 @@ pub use conn::{CloseReason, Connection, ConnectionOptions, FrameProgress, RateMi
 pub use error::{BlockingError, BuildError, JoinError, SendError, SettingError, SpawnError};
 #[cfg(feature = "hyper")]
 pub use hyper_rt::{HyperExecutor, HyperTimer};
+pub use interval::{Interval, MissedTicks, interval, interval_at};
 pub use listen::{AfterAccept, Listener};
 pub use memory::{Charge, MemoryKind, MemoryLimit};
 pub use panic::panic_advice;
 pub use protocol::Protocol;
+pub use resolve::{lookup, lookup_host};
 pub use run::run;
 pub use runtime::{Builder, Handle, RemoteTask, Runtime};
 pub use secured::{TlsError, TlsInfo, TlsVersion};
+pub use signal::{Signal, Signals};
 pub use stats::WorkerStats;
 pub use stream::{ReadHalf, Stream, Tcp, TcpListener, TcpStream, Unix, UnixListener, UnixStream, WriteHalf};
 pub use task::{JoinHandle, spawn_blocking, spawn_local, yield_now};
+pub use task_group::TaskGroup;
 pub use task_quota::{poll_with_quota, with_task_quota};
 pub use time::{Elapsed, Sleep, Timeout, now, sleep, sleep_until, timeout};
 #[cfg(feature = "tokio")]

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use corewire_driver::{DriverConfig, DriverError};
 
-use crate::blocking::{BlockingLimits, BlockingPool};
+use crate::blocking::{BlockingLimits, Pools};
 use crate::error::BuildError;
 use crate::memory::{SharedBudget, default_limit};
 use crate::panic::guarded;
@@ -35,8 +35,8 @@ use crate::worker::{Command, Core, WorkerShared};
 pub fn run<F: Future>(future: F) -> Result<F::Output, BuildError> {
     assert!(Core::current().is_none(), "run on a worker would stop the worker: use spawn_local");
     let driver = DriverConfig::default().with_env_override().map_err(DriverError::from)?;
-    let blocking = Arc::new(BlockingPool::new(BlockingLimits::default()));
-    let installed = Core::install(&driver, blocking, SharedBudget::new(default_limit(), 1))?;
+    let pools = Arc::new(Pools::new(BlockingLimits::default(), BlockingLimits::for_lookups()));
+    let installed = Core::install(&driver, pools, SharedBudget::new(default_limit(), 1))?;
     let woken =
         Arc::new(MainWaker { worker: installed.core.shared.clone(), is_woken: AtomicBool::new(true) });
     let waker = Waker::from(woken.clone());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use corewire_driver::{DriverConfig, DriverError, DriverKind, available_cpus, pin_current_thread};
 
-use crate::blocking::{BlockingLimits, BlockingPool, BlockingShutdown};
+use crate::blocking::{BlockingLimits, BlockingShutdown, Pools};
 use crate::error::{BuildError, JoinError, SpawnError};
 use crate::memory::{SharedBudget, default_limit};
 use crate::stats::WorkerStats;
@@ -28,6 +28,7 @@ pub struct Builder {
     name: String,
     driver: DriverConfig,
     blocking: BlockingLimits,
+    lookups: BlockingLimits,
     memory_limit: Option<usize>,
     tokio: Option<TokioContext>,
 }
@@ -41,6 +42,7 @@ impl Default for Builder {
             name: "corewire".to_owned(),
             driver: DriverConfig::default(),
             blocking: BlockingLimits::default(),
+            lookups: BlockingLimits::for_lookups(),
             memory_limit: None,
             tokio: None,
         }
@@ -107,6 +109,14 @@ impl Builder {
         self
     }
 
+    /// Limits of the threads that look names up, for [`lookup_host`](crate::lookup_host) and clients; default: 16 threads,
+    /// and the others as of [`blocking`](Self::blocking).
+    #[must_use]
+    pub const fn lookups(mut self, limits: BlockingLimits) -> Self {
+        self.lookups = limits;
+        self
+    }
+
     /// The most that all workers together hold for peers, in bytes: send queues, and what has arrived and was not taken
     /// yet. At least 1 MiB for each worker; default a quarter of the memory that the process may use.
     ///
@@ -152,12 +162,12 @@ impl Builder {
             });
         }
         let memory = SharedBudget::new(memory_limit, count);
-        let blocking = Arc::new(BlockingPool::new(self.blocking));
+        let pools = Arc::new(Pools::new(self.blocking, self.lookups));
         let tokio = self.tokio.map(|context| context.start(&self.name)).transpose()?;
         let mut runtime = Runtime {
             handle: Handle { inner: Arc::new(Inner { workers: Vec::new(), next: AtomicUsize::new(0) }) },
             threads: Vec::new(),
-            blocking,
+            pools,
         };
         let mut workers = Vec::new();
         for worker in 0..count {
@@ -165,7 +175,7 @@ impl Builder {
                 worker,
                 cpu: self.pin.then(|| cpus[worker % cpus.len()]),
                 driver: driver.clone(),
-                blocking: runtime.blocking.clone(),
+                pools: runtime.pools.clone(),
                 memory: memory.clone(),
                 tokio: tokio.clone(),
             };
@@ -192,7 +202,7 @@ struct Start {
     worker: usize,
     cpu: Option<usize>,
     driver: DriverConfig,
-    blocking: Arc<BlockingPool>,
+    pools: Arc<Pools>,
     memory: Arc<SharedBudget>,
     tokio: Option<Entrance>,
 }
@@ -209,7 +219,7 @@ impl Start {
         }
         // Left after the last task was dropped: what it holds may need it.
         let _context = self.tokio.as_ref().map(Entrance::enter);
-        match Core::install(&self.driver, self.blocking, self.memory) {
+        match Core::install(&self.driver, self.pools, self.memory) {
             Ok(installed) => {
                 let _ = report.send(Ok(installed.core.shared.clone()));
                 installed.core.run(|| false);
@@ -227,7 +237,7 @@ impl Start {
 pub struct Runtime {
     handle: Handle,
     threads: Vec<thread::JoinHandle<()>>,
-    blocking: Arc<BlockingPool>,
+    pools: Arc<Pools>,
 }
 
 impl Runtime {
@@ -249,14 +259,15 @@ impl Runtime {
         &self.handle
     }
 
-    /// Stops the workers and waits for them and for blocking work, together for `deadline` at the most; three quarters of it
-    /// are for what is queued to be sent. A worker whose task does not come to an await by then is left to itself.
+    /// Stops the workers and waits for them and for blocking work (not for look-ups of names), together for `deadline` at the
+    /// most; three quarters of it are for what is queued to be sent. A worker whose task does not come to an await by then is
+    /// left to itself.
     pub fn shutdown(mut self, deadline: Duration) -> BlockingShutdown {
         let until = corewire_driver::clock::now().checked_add(deadline);
         self.stop(until);
         let left =
             until.map_or(deadline, |until| until.saturating_duration_since(corewire_driver::clock::now()));
-        self.blocking.shutdown(left)
+        self.pools.shutdown(left)
     }
 
     fn stop(&mut self, until: Option<Instant>) {

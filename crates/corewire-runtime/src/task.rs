@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use async_task::{FallibleTask, Runnable};
 use pin_project_lite::pin_project;
 
+use crate::blocking::BlockingPool;
 use crate::error::{BlockingError, JoinError};
 use crate::panic::guarded;
 use crate::worker::{Command, Core, WorkerId, WorkerShared, current_worker};
@@ -37,7 +38,15 @@ where
 pub async fn spawn_blocking<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> Result<R, BlockingError> {
-    let pool = Core::current_or_panic("spawn_blocking").blocking.clone();
+    let pools = Core::current_or_panic("spawn_blocking").pools.clone();
+    run_on_pool(&pools.work, work).await
+}
+
+/// Waits for the result of work on a pool; dropped, it lets the work go on.
+pub(crate) async fn run_on_pool<R: Send + 'static>(
+    pool: &BlockingPool,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, BlockingError> {
     let (sender, receiver) = futures_channel::oneshot::channel();
     let accepted = pool.spawn(work, move |result| {
         // The receiver is gone when the waiting task was dropped.
@@ -85,6 +94,11 @@ pub(crate) struct TaskEntry {
 impl<T> JoinHandle<T> {
     /// Ends the task at its next await; what it holds is dropped.
     pub fn abort(mut self) {
+        self.abort_by_ref();
+    }
+
+    /// The same for an owner that keeps the handle, which gives [`JoinError::Cancelled`] from now on.
+    pub(crate) fn abort_by_ref(&mut self) {
         let Some(task) = self.task.take().filter(|task| !task.is_finished()) else { return };
         Core::with_current(|core| {
             if let Some(core) = core.filter(|core| core.id() == self.worker) {

@@ -1,11 +1,11 @@
 //! The two directions of a stream.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use super::Ends;
 use super::inbox::Inbox;
@@ -19,11 +19,13 @@ const WRITE_MAX: usize = 256 * 1024;
 pub struct ReadHalf {
     ends: Rc<Ends>,
     inbox: Rc<Inbox>,
+    /// What was lent out by `fill_buf` and not consumed: before all that is in the inbox.
+    lent: Bytes,
 }
 
 impl ReadHalf {
     pub(super) const fn new(ends: Rc<Ends>, inbox: Rc<Inbox>) -> Self {
-        Self { ends, inbox }
+        Self { ends, inbox, lent: Bytes::new() }
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -39,6 +41,9 @@ impl ReadHalf {
     /// # Errors
     /// The connection is lost.
     pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
+        if !self.lent.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.lent)));
+        }
         poll_fn(|context| self.inbox.poll_chunk(&self.ends.connection, context)).await
     }
 
@@ -48,6 +53,30 @@ impl ReadHalf {
     /// The connection is lost.
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         poll_fn(|context| self.poll_read_slice(context, buffer)).await
+    }
+
+    /// See [`Stream::read_vectored`](super::Stream::read_vectored).
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        poll_fn(|context| self.poll_read_slices(context, buffers)).await
+    }
+
+    /// See [`Stream::peek`](super::Stream::peek).
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|context| {
+            let (lent, rest) = buffer.split_at_mut(self.lent.len().min(buffer.len()));
+            lent.copy_from_slice(&self.lent[..lent.len()]);
+            if lent.is_empty() {
+                return self.inbox.poll_peek(context, rest);
+            }
+            Poll::Ready(Ok(lent.len() + self.inbox.peek(rest)))
+        })
+        .await
     }
 
     /// See [`Stream::read_exact`](super::Stream::read_exact).
@@ -60,7 +89,7 @@ impl ReadHalf {
     }
 
     pub(super) fn poll_read_slice(
-        &self,
+        &mut self,
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
@@ -71,19 +100,62 @@ impl ReadHalf {
         })
     }
 
+    pub(super) fn poll_read_slices(
+        &mut self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let room = buffers.iter().map(|buffer| buffer.len()).sum();
+        let (mut buffers, mut filled) = (buffers.iter_mut(), 0);
+        let mut buffer: &mut [u8] = &mut [];
+        self.poll_read_with(context, room, |mut piece| {
+            while !piece.is_empty() {
+                if filled == buffer.len() {
+                    let Some(next) = buffers.next() else { return };
+                    (buffer, filled) = (next, 0);
+                }
+                let step = piece.len().min(buffer.len() - filled);
+                buffer[filled..filled + step].copy_from_slice(&piece[..step]);
+                (piece, filled) = (&piece[step..], filled + step);
+            }
+        })
+    }
+
+    pub(super) fn poll_fill_buf(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        if self.lent.is_empty() {
+            // Nothing at the end.
+            self.lent = ready!(self.inbox.poll_chunk(&self.ends.connection, context))?.unwrap_or_default();
+        }
+        Poll::Ready(Ok(&self.lent))
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.lent.advance(bytes.min(self.lent.len()));
+        if self.lent.is_empty() {
+            // The block may be received into again.
+            self.lent = Bytes::new();
+        }
+    }
+
     pub(super) fn poll_read_with(
-        &self,
+        &mut self,
         context: &mut Context<'_>,
         room: usize,
-        take: impl FnMut(&[u8]),
+        mut take: impl FnMut(&[u8]),
     ) -> Poll<io::Result<usize>> {
+        if !self.lent.is_empty() {
+            let step = room.min(self.lent.len());
+            take(&self.lent[..step]);
+            self.consume(step);
+            return Poll::Ready(Ok(step));
+        }
         self.inbox.poll_read(&self.ends.connection, context, room, take)
     }
 }
 
 /// A read that takes all or nothing: what it has taken goes back when it is dropped before it is done, or fails.
 struct ReadExact<'a> {
-    half: &'a ReadHalf,
+    half: &'a mut ReadHalf,
     buffer: &'a mut [u8],
     filled: usize,
 }

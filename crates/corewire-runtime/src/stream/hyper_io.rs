@@ -10,7 +10,7 @@ use super::{ReadHalf, Stream, WriteHalf};
 
 impl Read for ReadHalf {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {

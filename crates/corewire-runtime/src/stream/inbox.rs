@@ -161,6 +161,29 @@ impl Inbox {
         state.poll_end(context).map_ok(|()| 0)
     }
 
+    /// Waits until something is there, copies what fits and leaves it there.
+    pub(super) fn poll_peek(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.state.borrow_mut();
+        if state.len == 0 {
+            return state.poll_end(context).map_ok(|()| 0);
+        }
+        drop(state);
+        Poll::Ready(Ok(self.peek(buffer)))
+    }
+
+    /// Copies what is there and fits.
+    pub(super) fn peek(&self, buffer: &mut [u8]) -> usize {
+        let state = self.state.borrow();
+        let mut copied = 0;
+        let pieces = state.queue.iter().map(|piece| &piece.bytes[..]);
+        for piece in pieces.chain([&state.gathered[..]]) {
+            let step = piece.len().min(buffer.len() - copied);
+            buffer[copied..copied + step].copy_from_slice(&piece[..step]);
+            copied += step;
+        }
+        copied
+    }
+
     /// Bytes that were read and are to be read again, before all others.
     pub(super) fn put_back(&self, bytes: &[u8], connection: &Connection) {
         if !bytes.is_empty() {

@@ -47,6 +47,15 @@ impl TcpListener {
         Ok(Self { queue: Queue::start(listen_tcp(address, options)?)?, options: stream_options })
     }
 
+    /// Accepts from a listening socket of the standard library, which becomes non-blocking.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
+        let queue = Queue::start(Socket::from_fd(listener.into())?)?;
+        Ok(Self { queue, options: StreamOptions::default() })
+    }
+
     /// The next connection and where it comes from. Dropping the future loses none.
     ///
     /// # Errors
@@ -83,6 +92,14 @@ impl UnixListener {
     /// What the kernel says: `AddrInUse` when the path exists, …
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { queue: Queue::start(listen_unix(path.as_ref(), &ListenOptions::default())?)? })
+    }
+
+    /// Accepts from a listening socket of the standard library, which becomes non-blocking.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        Ok(Self { queue: Queue::start(Socket::from_fd(listener.into())?)? })
     }
 
     /// The next connection. Dropping the future loses none.

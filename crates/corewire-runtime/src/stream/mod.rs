@@ -9,11 +9,13 @@ mod listener;
 #[cfg(feature = "tokio-io")]
 mod tokio_io;
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,7 +51,7 @@ pub type UnixStream = Stream<Unix>;
 /// it had), a write that was dropped before it was done has written nothing (a `write_all`, what it had written up to
 /// then).
 ///
-/// It implements `AsyncRead` and `AsyncWrite` of futures-io, with the feature `tokio-io` those of tokio, and with the
+/// It implements `AsyncRead`, `AsyncBufRead` and `AsyncWrite` of futures-io, with the feature `tokio-io` those of tokio, and with the
 /// feature `hyper` the `Read` and `Write` of hyper. Futures that
 /// those crates add (`AsyncReadExt::read_exact`, …) are theirs: what a dropped one has taken is lost with it.
 ///
@@ -79,6 +81,30 @@ impl Stream<Tcp> {
     /// As [`connect`](Self::connect).
     pub async fn connect_with(address: SocketAddr, options: &StreamOptions) -> io::Result<Self> {
         Self::begin(connect_tcp(address, options)?).await
+    }
+
+    /// Connects to a name by [`lookup_host`](crate::lookup_host), or to a literal address: tries one address after the
+    /// other until one answers. Give it a time by [`timeout`](crate::timeout); dropped, it ends the attempt.
+    ///
+    /// # Errors
+    /// The name has no address, or what the kernel says of the last of them.
+    pub async fn connect_host(name: &str, port: u16) -> io::Result<Self> {
+        let mut last = io::ErrorKind::NotFound.into();
+        for address in crate::lookup_host(name, port).await? {
+            match Self::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Makes a stream of a connected socket of the standard library, which becomes non-blocking.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
+        Self::from_fd(stream.into())
     }
 
     /// Connects within a time.
@@ -119,6 +145,14 @@ impl Stream<Unix> {
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::begin(connect_unix(path.as_ref(), &StreamOptions::default())?).await
     }
+
+    /// Makes a stream of a connected socket of the standard library, such as one half of a pair; it becomes non-blocking.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    pub fn from_std(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        Self::from_fd(stream.into())
+    }
 }
 
 impl<K> Stream<K> {
@@ -130,6 +164,10 @@ impl<K> Stream<K> {
         // Dropped while it waits, the stream ends the attempt.
         stream.read.opened().await?;
         Ok(stream)
+    }
+
+    fn from_fd(socket: OwnedFd) -> io::Result<Self> {
+        Self::from_socket(Socket::from_fd(socket)?)
     }
 
     /// Makes a stream of a connected, non-blocking socket, such as one that a [`Listener`](crate::Listener) accepted.
@@ -167,6 +205,23 @@ impl<K> Stream<K> {
     /// The connection is lost.
     pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read.read(buffer).await
+    }
+
+    /// [`read`](Self::read) into several buffers, each filled before the next.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.read.read_vectored(buffers).await
+    }
+
+    /// Copies what has arrived, up to the length of `buffer`, and leaves it to be read; 0 when the peer has finished
+    /// sending. It waits until something is there, not for more. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn peek(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read.peek(buffer).await
     }
 
     /// Fills `buffer`. Dropped before it is done, it has taken nothing, whatever the length; what is in `buffer` then is
@@ -234,9 +289,18 @@ impl<K> Stream<K> {
         (self.read, self.write)
     }
 
-    /// The socket, for its options.
+    /// The socket, for its options. It is a second descriptor ([`AsFd`](std::os::fd::AsFd)) that is closed when the
+    /// closure returns: the driver keeps its own to itself, which may be closed while this handle lives.
     pub fn with_socket<R>(&self, look: impl FnOnce(&Socket) -> R) -> Option<R> {
         self.connection().with_socket(look)
+    }
+
+    pub(crate) fn poll_read_slice(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.read.poll_read_slice(context, buffer)
     }
 
     fn connection(&self) -> &Connection {

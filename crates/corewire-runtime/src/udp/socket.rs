@@ -103,6 +103,17 @@ impl UdpSocket {
         Self::from_socket(open(address, options)?)
     }
 
+    /// Makes one of a bound socket of the standard library, which becomes non-blocking.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket.
+    ///
+    /// # Panics
+    /// Outside a worker.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        Self::from_socket(Socket::from_fd(socket.into())?)
+    }
+
     /// Makes one of a bound, non-blocking datagram socket.
     ///
     /// # Errors

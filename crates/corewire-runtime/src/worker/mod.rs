@@ -41,7 +41,7 @@ use self::tasks::Tasks;
 use self::timers::Timers;
 use self::tls::Handshakes;
 use self::turns::Turns;
-use crate::blocking::BlockingPool;
+use crate::blocking::Pools;
 use crate::conn::{ConnId, Connections};
 use crate::error::SpawnError;
 use crate::mailbox::Mailbox;
@@ -106,7 +106,7 @@ pub(crate) struct WorkerShared {
 /// A worker's state: each part in a file of its own, behind cells of its own, none of which is held while user code runs.
 pub(crate) struct Core {
     pub(crate) shared: Arc<WorkerShared>,
-    pub(crate) blocking: Arc<BlockingPool>,
+    pub(crate) pools: Arc<Pools>,
     pub(crate) driver: RefCell<Driver>,
     pub(crate) conns: Connections,
     pub(crate) senders: Senders,
@@ -128,7 +128,7 @@ impl Core {
     /// Makes the calling thread a worker until the guard is dropped.
     pub(crate) fn install(
         config: &DriverConfig,
-        blocking: Arc<BlockingPool>,
+        pools: Arc<Pools>,
         memory: Arc<SharedBudget>,
     ) -> Result<Installed, DriverError> {
         let driver = Driver::new(config)?;
@@ -145,7 +145,7 @@ impl Core {
         });
         let core = Rc::new(Self {
             shared,
-            blocking,
+            pools,
             driver: RefCell::new(driver),
             conns: Connections::default(),
             senders: Senders::new(),

@@ -8,9 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use corewire_driver::net::{StreamOptions, connect_tcp, connect_unix};
-use corewire_runtime::{
-    CloseReason, Connection, ConnectionOptions, Protocol, SettingError, spawn_blocking, timeout,
-};
+use corewire_runtime::{CloseReason, Connection, ConnectionOptions, Protocol, SettingError, lookup, timeout};
 use futures_channel::oneshot;
 
 use super::error::ConnectError;
@@ -127,9 +125,7 @@ impl Connector {
         let tls = self.target_tls()?;
         let uri = self.uri.clone();
         let resolved = match uri.host() {
-            Host::Name(_) => {
-                spawn_blocking(move || uri.resolve()).await.map_err(|_| ConnectError::Stopped)??
-            }
+            Host::Name(_) => lookup(move || uri.resolve()).await.map_err(|_| ConnectError::Stopped)??,
             _ => uri.resolve()?,
         };
         let target = |address| match kind {
