@@ -1,12 +1,14 @@
 //! One enum over the backends.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::config::{DriverConfig, DriverKind};
 use crate::counters::DriverCounters;
 use crate::error::DriverError;
-use crate::event::{Event, Token};
+use crate::event::{Event, Interest, Token};
 use crate::parking::Parking;
 use crate::probe::{Backend, probe};
 use crate::readiness::Readiness;
@@ -135,6 +137,33 @@ impl Driver {
     /// The kernel will not watch it.
     pub fn add_datagram(&mut self, socket: Socket) -> io::Result<Token> {
         each!(mut self, inner => inner.add(socket, Role::Datagram))
+    }
+
+    /// Takes a descriptor of the user's own (a pipe, a terminal, an eventfd, a socket, …), of which
+    /// [`watch`](Self::watch) tells when it is ready. Its flags are left as they are.
+    ///
+    /// # Errors
+    /// It is a regular file or a directory, which are always ready (`InvalidInput`).
+    pub fn add_watched(&mut self, descriptor: OwnedFd) -> io::Result<Token> {
+        let file = File::from(descriptor);
+        let kind = file.metadata()?.file_type();
+        if kind.is_file() || kind.is_dir() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a regular file is always ready: nothing to wait for",
+            ));
+        }
+        let descriptor = Socket::trusted(OwnedFd::from(file).into());
+        each!(mut self, inner => inner.add(descriptor, Role::Watched))
+    }
+
+    /// Tells [`Event::Ready`] once when the descriptor is ready for what is asked, at once if it is already. What was asked
+    /// for before and not told yet stays asked for.
+    ///
+    /// # Errors
+    /// The kernel will not watch it.
+    pub fn watch(&mut self, token: Token, interest: Interest) -> io::Result<()> {
+        each!(mut self, inner => inner.watch(token, interest))
     }
 
     /// Tells [`Event::DatagramReadable`] once more: not all was received that was there.

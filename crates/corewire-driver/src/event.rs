@@ -78,6 +78,16 @@ pub enum Event {
         /// The socket.
         token: Token,
     },
+    /// After [`watch`](crate::Driver::watch): a descriptor of the user's own is ready, or has an error that a call on it
+    /// tells.
+    Ready {
+        /// The descriptor.
+        token: Token,
+        /// Reading does not block now. False if that was not asked for.
+        readable: bool,
+        /// Writing does not block now. False if that was not asked for.
+        writable: bool,
+    },
     /// The connection is lost (reset, refused, timed out by the kernel, …). Close it.
     Failed {
         /// The connection.
@@ -85,4 +95,13 @@ pub enum Event {
         /// What the kernel said.
         error: io::Error,
     },
+}
+
+/// What [`watch`](crate::Driver::watch) is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// That there is something to read, or an end.
+    Readable,
+    /// That there is room to write.
+    Writable,
 }

@@ -48,7 +48,7 @@ pub use config::{DriverConfig, DriverKind};
 pub use counters::DriverCounters;
 pub use driver::Driver;
 pub use error::{DriverError, ParseDriverKindError, UringUnavailable};
-pub use event::{Event, Token};
+pub use event::{Event, Interest, Token};
 pub use parking::Parking;
 pub use probe::{Backend, Probe, probe};
 pub use socket::{Address, Socket};

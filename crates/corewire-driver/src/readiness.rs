@@ -10,7 +10,7 @@ use mio::{Events, Interest, Poll};
 
 use crate::config::DriverConfig;
 use crate::counters::DriverCounters;
-use crate::event::{Event, Token};
+use crate::event::{Event, Interest as Watched, Token};
 use crate::net;
 use crate::parking::Parking;
 use crate::ready::{Pending, Ready, ReadyList};
@@ -45,6 +45,8 @@ struct Io {
     receiving: Receiving,
     /// Somebody waits until the socket takes bytes.
     write_interest: bool,
+    /// What of a descriptor of the user's own is to be told.
+    watched: Ready,
     /// The peer has closed its half: read on to the end even after a short read.
     peer_closed: bool,
     /// Bytes that one receive takes at most.
@@ -89,7 +91,9 @@ impl Readiness {
     pub(crate) fn add(&mut self, socket: Socket, role: Role) -> io::Result<Token> {
         let interest = match role {
             Role::Listener => Interest::READABLE,
-            Role::Connecting | Role::Stream | Role::Datagram => Interest::READABLE | Interest::WRITABLE,
+            Role::Connecting | Role::Stream | Role::Datagram | Role::Watched => {
+                Interest::READABLE | Interest::WRITABLE
+            }
         };
         let fd = socket.as_raw_fd();
         let token = self.table.insert(Io {
@@ -97,6 +101,7 @@ impl Readiness {
             role,
             receiving: Receiving::On,
             write_interest: false,
+            watched: Ready::default(),
             peer_closed: false,
             receive_max: usize::MAX,
             pending: Pending::default(),
@@ -127,6 +132,22 @@ impl Readiness {
     pub(crate) fn set_write_interest(&mut self, token: Token) -> io::Result<()> {
         self.table.get_mut(token).ok_or_else(net::not_open)?.write_interest = true;
         Ok(())
+    }
+
+    /// Registering anew tells an edge-triggered poll to look again, so what is ready already is told too.
+    pub(crate) fn watch(&mut self, token: Token, interest: Watched) -> io::Result<()> {
+        let io = self.table.get_mut(token).ok_or_else(net::not_open)?;
+        match interest {
+            Watched::Readable => io.watched.readable = true,
+            Watched::Writable => io.watched.writable = true,
+        }
+        let interest = match io.watched {
+            Ready { readable: true, writable: true } => Interest::READABLE | Interest::WRITABLE,
+            Ready { writable: true, .. } => Interest::WRITABLE,
+            _ => Interest::READABLE,
+        };
+        let (fd, key) = (io.socket.as_raw_fd(), mio::Token(token.index()));
+        self.poll.registry().reregister(&mut SourceFd(&fd), key, interest)
     }
 
     pub(crate) fn set_receive_max(&mut self, token: Token, bytes: usize) {
@@ -214,6 +235,10 @@ impl Readiness {
         match io.role {
             Role::Connecting if ready.writable => return Some(self.finish_connect(token, ready.readable)),
             Role::Connecting => return None,
+            Role::Watched => {
+                let Ready { readable, writable } = ready.take_from(&mut io.watched)?;
+                return Some(Event::Ready { token, readable, writable });
+            }
             Role::Stream | Role::Datagram if ready.writable && std::mem::take(&mut io.write_interest) => {
                 if ready.readable {
                     self.ready.add(token, &mut io.pending, Ready::READABLE);
@@ -238,7 +263,7 @@ impl Readiness {
         match io.role {
             Role::Listener => self.accept(token),
             Role::Datagram => Some(Event::DatagramReadable { token }),
-            Role::Connecting | Role::Stream => self.receive(token),
+            Role::Connecting | Role::Stream | Role::Watched => self.receive(token),
         }
     }
 

@@ -13,6 +13,15 @@ pub(crate) struct Ready {
 
 impl Ready {
     pub(crate) const READABLE: Self = Self { readable: true, writable: false };
+
+    /// What was asked for and is so, which is asked for no more; `None` if there is nothing.
+    pub(crate) fn take_from(self, asked: &mut Self) -> Option<Self> {
+        let told =
+            Self { readable: self.readable && asked.readable, writable: self.writable && asked.writable };
+        asked.readable &= !told.readable;
+        asked.writable &= !told.writable;
+        (told.readable || told.writable).then_some(told)
+    }
 }
 
 /// A socket's place in the list: what was told of it since it was served last, merged.

@@ -12,6 +12,8 @@ pub(crate) enum Role {
     Connecting,
     Stream,
     Datagram,
+    /// A descriptor of the user's own, of which only readiness is told.
+    Watched,
 }
 
 /// Whether a socket receives (a listener: accepts).

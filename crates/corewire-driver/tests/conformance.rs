@@ -14,7 +14,7 @@ use common::{
     PATIENCE, accepted, listening, on_each_backend, pair, pattern, receive_exactly, reset, send_all, wait_for,
 };
 use corewire_driver::net::{ListenOptions, StreamOptions, connect_tcp, connect_unix, listen_unix};
-use corewire_driver::{Address, Driver, DriverConfig, DriverKind, Event, Socket, Token};
+use corewire_driver::{Address, Driver, DriverConfig, DriverKind, Event, Interest, Socket, Token};
 
 #[test]
 fn a_listener_accepts_many_connections() {
@@ -611,5 +611,54 @@ fn ten_thousand_connections_come_and_go() {
             driver.close(token);
         }
         assert_eq!(driver.sockets(), before);
+    });
+}
+
+/// The next [`Event::Ready`] of a descriptor, or none within a few turns.
+fn ready(driver: &mut Driver, token: Token, wait: Duration) -> Option<(bool, bool)> {
+    let until = Instant::now() + wait;
+    loop {
+        driver.turn(Some(Duration::from_millis(1))).unwrap();
+        match driver.next_event() {
+            None => {}
+            Some(Event::Ready { token: of, readable, writable }) if of == token => {
+                return Some((readable, writable));
+            }
+            Some(other) => panic!("{other:?}"),
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+    }
+}
+
+#[test]
+fn a_watched_descriptor_is_told_once_for_each_time_that_it_is_asked_for() {
+    const NONE: Duration = Duration::from_millis(10);
+    on_each_backend(|driver| {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        let read = driver.add_watched(reader.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let write = driver.add_watched(writer.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(ready(driver, read, NONE), None, "nothing was asked for");
+        driver.watch(write, Interest::Writable).unwrap();
+        assert_eq!(ready(driver, write, PATIENCE), Some((false, true)));
+        driver.watch(read, Interest::Readable).unwrap();
+        assert_eq!(ready(driver, read, NONE), None);
+        writer.write_all(b"x").unwrap();
+        assert_eq!(ready(driver, read, PATIENCE), Some((true, false)));
+        assert_eq!(ready(driver, read, NONE), None, "told once");
+        driver.watch(read, Interest::Readable).unwrap();
+        assert_eq!(ready(driver, read, PATIENCE), Some((true, false)), "and again while it is so");
+        reader.read_exact(&mut [0]).unwrap();
+        driver.watch(read, Interest::Readable).unwrap();
+        driver.watch(write, Interest::Readable).unwrap();
+        assert!(driver.close(read).is_some());
+        assert!(driver.close(write).is_some());
+        writer.write_all(b"x").unwrap();
+        assert_eq!(ready(driver, read, NONE), None, "nothing is told of what is closed");
+        assert!(driver.watch(read, Interest::Readable).is_err());
+        let file = std::fs::File::open("Cargo.toml").unwrap();
+        assert_eq!(driver.add_watched(file.into()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(driver.sockets(), 0);
     });
 }

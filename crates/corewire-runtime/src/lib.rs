@@ -70,6 +70,7 @@ mod tokio_context;
 pub mod transport;
 pub mod udp;
 mod warning;
+mod watch;
 mod worker;
 
 pub use conn::{CloseReason, Connection, ConnectionOptions, FrameProgress, RateMin, Waiter};
@@ -95,6 +96,7 @@ pub use time::{Elapsed, Sleep, Timeout, now, sleep, sleep_until, timeout};
 #[cfg(feature = "tokio")]
 pub use tokio_context::TokioContext;
 pub use warning::WarningLimit;
+pub use watch::FdWatch;
 pub use worker::{WorkerHandle, WorkerId, before_flush, current_worker};
 
 pub use corewire_driver as driver;

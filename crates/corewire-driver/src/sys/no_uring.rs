@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::DriverConfig;
 use crate::counters::DriverCounters;
 use crate::error::UringUnavailable;
-use crate::event::{Event, Token};
+use crate::event::{Event, Interest, Token};
 use crate::parking::Parking;
 use crate::role::Role;
 use crate::socket::Socket;
@@ -57,6 +57,10 @@ impl Uring {
     }
 
     pub(crate) fn set_write_interest(&mut self, _: Token) -> io::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn watch(&mut self, _: Token, _: Interest) -> io::Result<()> {
         match *self {}
     }
 

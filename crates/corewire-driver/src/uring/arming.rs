@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::buffers::GROUP;
 use super::operation::Operation;
-use super::state::PollOut;
+use super::state::OneShot;
 use super::{NO_SOCKET, Uring};
 use crate::event::Token;
 use crate::ready::Ready;
@@ -46,8 +46,17 @@ impl Uring {
     /// Asks once whether the socket takes bytes.
     pub(super) fn arm_poll_out(&mut self, token: Token) {
         let Some(io) = self.table.get_mut(token) else { return };
-        if io.poll_out == PollOut::No {
-            io.poll_out = PollOut::Wanted;
+        if io.poll_out == OneShot::No {
+            io.poll_out = OneShot::Wanted;
+            self.rearm(token);
+        }
+    }
+
+    /// Asks once whether there is something to read.
+    pub(super) fn arm_watch_in(&mut self, token: Token) {
+        let Some(io) = self.table.get_mut(token) else { return };
+        if io.poll_in == OneShot::No {
+            io.poll_in = OneShot::Wanted;
             self.rearm(token);
         }
     }
@@ -78,10 +87,16 @@ impl Uring {
             let Some(io) = self.table.get_mut(token) else { continue };
             io.is_to_arm = false;
             let fd = types::Fd(io.socket.as_raw_fd());
-            if io.poll_out == PollOut::Wanted {
+            if io.poll_in == OneShot::Wanted {
+                let poll = opcode::PollAdd::new(fd, POLL_IN).build();
+                self.ring.push(&poll.user_data(Operation::WatchIn.user_data(token)))?;
+                io.poll_in = OneShot::Armed;
+                self.in_flight += 1;
+            }
+            if io.poll_out == OneShot::Wanted {
                 let poll = opcode::PollAdd::new(fd, POLL_OUT).build();
                 self.ring.push(&poll.user_data(Operation::PollOut.user_data(token)))?;
-                io.poll_out = PollOut::Armed;
+                io.poll_out = OneShot::Armed;
                 self.in_flight += 1;
             }
             if io.wants_hang_up() {

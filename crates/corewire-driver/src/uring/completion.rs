@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::Uring;
 use super::arming::libc_poll;
 use super::operation::Operation;
-use super::state::{PollOut, ReceivePath};
+use super::state::{OneShot, ReceivePath};
 use crate::event::{Event, Token};
 use crate::net;
 use crate::ready::Ready;
@@ -30,6 +30,7 @@ impl Uring {
                 self.hung_up(token, completion.result(), more);
                 None
             }
+            Operation::WatchIn => self.watched_in(token),
             Operation::Accept => self.accepted(token, completion.result(), more),
             Operation::Wake => {
                 self.wake_armed = more;
@@ -162,9 +163,18 @@ impl Uring {
         }
     }
 
+    /// Whatever the poll says, an error too: the user's own call tells what it is.
+    fn watched_in(&mut self, token: Token) -> Option<Event> {
+        self.table.get_mut(token)?.poll_in = OneShot::No;
+        Some(Event::Ready { token, readable: true, writable: false })
+    }
+
     pub(super) fn polled_out(&mut self, token: Token) -> Option<Event> {
         let io = self.table.get_mut(token)?;
-        io.poll_out = PollOut::No;
+        io.poll_out = OneShot::No;
+        if io.role == Role::Watched {
+            return Some(Event::Ready { token, readable: false, writable: true });
+        }
         if io.role == Role::Datagram {
             return Some(Event::DatagramWritable { token });
         }

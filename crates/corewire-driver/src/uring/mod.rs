@@ -29,10 +29,10 @@ use self::buffers::BufferRing;
 use self::operation::Operation;
 pub(crate) use self::probe::probe;
 use self::ring::Ring;
-use self::state::{Io, PollOut};
+use self::state::{Io, OneShot};
 use crate::config::DriverConfig;
 use crate::counters::DriverCounters;
-use crate::event::{Event, Token};
+use crate::event::{Event, Interest, Token};
 use crate::net;
 use crate::parking::Parking;
 use crate::ready::{Ready, ReadyList};
@@ -128,6 +128,7 @@ impl Uring {
         match role {
             Role::Connecting => self.arm_poll_out(token),
             Role::Listener | Role::Stream | Role::Datagram => self.rearm(token),
+            Role::Watched => {}
         }
         Ok(token)
     }
@@ -144,16 +145,28 @@ impl Uring {
         Ok(())
     }
 
+    pub(crate) fn watch(&mut self, token: Token, interest: Interest) -> io::Result<()> {
+        self.table.get(token).ok_or_else(net::not_open)?;
+        match interest {
+            Interest::Readable => self.arm_watch_in(token),
+            Interest::Writable => self.arm_poll_out(token),
+        }
+        Ok(())
+    }
+
     pub(crate) fn close(&mut self, token: Token) -> Option<Socket> {
         let io = self.table.remove(token)?;
         if let Some(armed) = io.armed {
             self.cancel(armed, token);
         }
-        if io.poll_out == PollOut::Armed {
+        if io.poll_out == OneShot::Armed {
             self.cancel(Operation::PollOut, token);
         }
         if io.watches_hang_up {
             self.cancel(Operation::HangUp, token);
+        }
+        if io.poll_in == OneShot::Armed {
+            self.cancel(Operation::WatchIn, token);
         }
         // Only if the kernel did not take all at the last turn.
         if self.ring.has_unsubmitted()

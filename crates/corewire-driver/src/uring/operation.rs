@@ -29,6 +29,8 @@ pub(super) enum Operation {
     PollOut,
     /// Multishot poll for the peer's end, of a stream that has been paused.
     HangUp,
+    /// One poll of a descriptor of the user's own for something to read.
+    WatchIn,
     /// Multishot poll of the waker's eventfd.
     Wake,
     /// A cancellation; its own completion tells nothing.
@@ -36,8 +38,16 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 7] =
-        [Self::Accept, Self::Receive, Self::PollIn, Self::PollOut, Self::HangUp, Self::Wake, Self::Cancel];
+    const ALL: [Self; 8] = [
+        Self::Accept,
+        Self::Receive,
+        Self::PollIn,
+        Self::PollOut,
+        Self::HangUp,
+        Self::WatchIn,
+        Self::Wake,
+        Self::Cancel,
+    ];
 
     pub(super) const fn user_data(self, token: Token) -> u64 {
         token.to_bits() << 8 | self as u64

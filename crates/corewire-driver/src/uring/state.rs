@@ -17,10 +17,12 @@ pub(super) struct Io {
     pub(super) receiving: Receiving,
     /// Bytes that one receive takes at most; a connection with a limit stays on the direct path.
     pub(super) receive_max: usize,
-    pub(super) poll_out: PollOut,
     /// A poll for the peer's end is in the kernel's hands. It is there from the first pause on: while bytes are received
     /// it tells nothing that the receive does not.
     pub(super) watches_hang_up: bool,
+    pub(super) poll_out: OneShot,
+    /// Of a descriptor of the user's own.
+    pub(super) poll_in: OneShot,
     /// In the list of sockets that something is to be armed for.
     pub(super) is_to_arm: bool,
     /// The peer has closed its half, or the connection is lost: what is left is to be read to the end.
@@ -40,9 +42,9 @@ pub(super) enum ReceivePath {
     Direct,
 }
 
-/// One poll for room to send, or for the end of a connect.
+/// One poll: for room to send, for the end of a connect, or of a descriptor of the user's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PollOut {
+pub(super) enum OneShot {
     No,
     Wanted,
     Armed,
@@ -63,8 +65,9 @@ impl Io {
             cancelling: false,
             receiving: Receiving::On,
             receive_max: usize::MAX,
-            poll_out: PollOut::No,
             watches_hang_up: false,
+            poll_out: OneShot::No,
+            poll_in: OneShot::No,
             is_to_arm: false,
             peer_closed: false,
             pending: Pending::default(),
@@ -75,7 +78,7 @@ impl Io {
 
     /// What of the receiving side is to be given to the kernel.
     pub(super) fn to_arm(&self) -> Option<Operation> {
-        let is_idle = self.armed.is_none() && self.role != Role::Connecting;
+        let is_idle = self.armed.is_none() && !matches!(self.role, Role::Connecting | Role::Watched);
         (is_idle && self.receiving == Receiving::On).then(|| self.operation())
     }
 

@@ -42,6 +42,11 @@ impl Waiters {
         WaiterKey { key: wakers.insert(waker.clone()) as u32, round: *round }
     }
 
+    /// All were woken since this key was given.
+    pub(crate) fn was_woken(&self, key: WaiterKey) -> bool {
+        self.waiting.as_ref().is_none_or(|waiting| waiting.round != key.round)
+    }
+
     /// Takes out the waker of one who waits no more.
     pub(crate) fn remove(&mut self, key: WaiterKey) -> Option<Waker> {
         let Waiting { wakers, round } = self.waiting.as_deref_mut()?;

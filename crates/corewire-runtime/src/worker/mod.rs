@@ -50,6 +50,7 @@ use crate::stats::{Counters, PublishedCounters};
 use crate::task::TaskKey;
 use crate::transport::tls::Scratch;
 use crate::udp::UdpSockets;
+use crate::watch::Watches;
 
 /// Names a worker of this process, whichever runtime it belongs to; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -118,6 +119,7 @@ pub(crate) struct Core {
     handshakes: Handshakes,
     /// What connections over TLS share.
     pub(crate) tls: Scratch,
+    pub(crate) watches: Watches,
     listeners: Listeners,
     lingering: Lingering,
     pub(crate) counters: Counters,
@@ -156,6 +158,7 @@ impl Core {
             memory: Memory::new(memory),
             handshakes: Handshakes::default(),
             tls: Scratch::new(),
+            watches: Watches::default(),
             listeners: Listeners::default(),
             lingering: Lingering::default(),
             counters: Counters::default(),

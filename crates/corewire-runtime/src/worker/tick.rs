@@ -129,6 +129,9 @@ impl Core {
                 }
                 Event::DatagramWritable { token } => self.udp_writable(token),
                 Event::Writable { token } => self.socket_writable(token),
+                Event::Ready { token, readable, writable } => {
+                    self.watched_ready(token, readable, writable);
+                }
                 Event::ReadClosed { token } => self.read_closed(token),
                 Event::Accepted { listener, socket } => self.accepted(listener, socket),
                 Event::AcceptFailed { listener, error } => self.accept_failed(listener, &error),
