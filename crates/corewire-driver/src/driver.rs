@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crate::config::{DriverConfig, DriverKind};
 use crate::counters::DriverCounters;
 use crate::error::DriverError;
 use crate::event::{Event, Interest, Token};
+use crate::net::not_open;
 use crate::parking::Parking;
 use crate::probe::{Backend, probe};
 use crate::readiness::Readiness;
@@ -171,7 +172,8 @@ impl Driver {
         each!(mut self, inner => inner.read_again(token));
     }
 
-    /// Tells [`Event::DatagramWritable`] when the socket, which has just refused a datagram, takes one again.
+    /// Tells [`Event::DatagramWritable`] (of a stream, [`Event::Writable`]) when the socket, which has just refused to take
+    /// something, takes it again.
     ///
     /// # Errors
     /// The kernel will not watch it.
@@ -236,6 +238,21 @@ impl Driver {
     pub fn send(&mut self, token: Token, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let total = slices.iter().map(|slice| slice.len()).sum();
         each!(mut self, inner => inner.send(token, slices, total))
+    }
+
+    /// Sends of a file what the socket takes now, up to `len` bytes from `offset` on, and says how many; 0 at the end of the
+    /// file. It may wait for the disk: see [`file::is_cached`](crate::file::is_cached).
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket takes nothing: [`Event::Writable`] follows. The connection is lost, the file cannot be
+    /// read, or the token names no open socket (`NotConnected`).
+    pub fn send_file(&mut self, token: Token, file: impl AsFd, offset: u64, len: usize) -> io::Result<usize> {
+        let socket = self.socket(token).ok_or_else(not_open)?;
+        let sent = crate::sys::file::send(socket, file.as_fd(), offset, len);
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.set_write_interest(token)?;
+        }
+        sent
     }
 
     /// Forgets a socket and gives it back; dropping it closes it. No event of it follows.

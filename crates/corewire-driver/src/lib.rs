@@ -26,6 +26,7 @@ mod driver;
 pub mod entropy;
 mod error;
 mod event;
+pub mod file;
 pub mod net;
 mod parking;
 mod probe;

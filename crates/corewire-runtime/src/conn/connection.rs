@@ -1,6 +1,7 @@
 //! The handle on a connection.
 
 use std::fmt;
+use std::fs::File;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -194,6 +195,19 @@ impl Connection {
     pub async fn flushed(&self) -> Result<(), SendError> {
         let mut waiter = Waiter::new();
         poll_fn(|context| self.poll_flushed(&mut waiter, context)).await
+    }
+
+    /// Sends part of a file behind all that is queued, and says how many bytes; 0 at its end. `None` for an error: the
+    /// connection is closed.
+    pub(crate) fn poll_send_file(
+        &self,
+        file: &File,
+        offset: u64,
+        len: usize,
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<usize, Option<io::Error>>> {
+        self.core.poll_send_file(self.id, (file, offset, len), waiter, context)
     }
 
     /// Bytes queued to send (of a datagram socket, those of all its peers); within [`Protocol::on_closed`] those that were not sent.

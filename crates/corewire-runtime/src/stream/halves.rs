@@ -260,6 +260,14 @@ impl WriteHalf {
         self.flush().await
     }
 
+    pub(super) fn connection(&self) -> &Connection {
+        &self.writer.ends.connection
+    }
+
+    pub(super) fn error(&self) -> io::Error {
+        self.writer.inbox.error()
+    }
+
     pub(super) fn begin_shutdown(&self) {
         self.writer.ends.connection.shutdown_write();
     }

@@ -6,12 +6,15 @@ mod halves;
 mod hyper_io;
 mod inbox;
 mod listener;
+mod send_file;
 #[cfg(feature = "tokio-io")]
 mod tokio_io;
 
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -265,6 +268,21 @@ impl<K> Stream<K> {
     /// The connection is closed.
     pub async fn send_bytes(&mut self, bytes: Bytes) -> io::Result<()> {
         self.write.send_bytes(bytes).await
+    }
+
+    /// Sends a range of a file behind what was written, without taking it to user space (`sendfile`; where there is none, by
+    /// reading it). What is not in memory is read by a thread of [`spawn_blocking`](crate::spawn_blocking) first, 512 KiB at
+    /// a time, so that the worker does not wait for the disk. The file's own position stays as it is, and the file must not
+    /// be changed meanwhile: the peer gets what is there when it is sent.
+    ///
+    /// Dropped before it is done, it has sent the first bytes of the range, and nothing says how many: send in pieces where
+    /// that matters. What is written afterwards follows whatever was sent.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before the range does (the part before was sent); the file cannot be read; the
+    /// connection is lost.
+    pub async fn send_file(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
+        self.write.send_file(file, range).await
     }
 
     /// Waits until the kernel has taken all that was written.

@@ -1,5 +1,6 @@
 //! The sending side: queues, write-through of large messages, flushes, waiting senders.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
@@ -414,6 +415,49 @@ impl Core {
             return Poll::Ready(Ok(()));
         }
         self.wait(conn, waiter, context)
+    }
+
+    pub(crate) fn poll_send_file(
+        &self,
+        id: ConnId,
+        (file, offset, len): (&File, u64, usize),
+        waiter: &mut Waiter,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<usize, Option<io::Error>>> {
+        let mut conns = self.conns.table.borrow_mut();
+        let Some(conn) = conns.get_mut(id).filter(|conn| conn.state.takes_sends()) else {
+            return Poll::Ready(Err(None));
+        };
+        if self.is_quota_used(conn) {
+            return self.wait_for_next_tick(context).map(|_| Err(None));
+        }
+        if !conn.out.is_empty() && !conn.is_stuck() {
+            self.flush_now(conn);
+        }
+        if !conn.state.takes_sends() {
+            return Poll::Ready(Err(None));
+        }
+        if !conn.out.is_empty() || conn.is_stuck() {
+            return self.wait(conn, waiter, context).map(|_| Err(None));
+        }
+        let Transport::Socket(socket) = conn.transport else {
+            return Poll::Ready(Err(Some(io::ErrorKind::Unsupported.into())));
+        };
+        let sent = self.driver.borrow_mut().send_file(socket, file, offset, len);
+        match sent {
+            Ok(sent) => {
+                Counters::add(&self.counters.sends, 1);
+                Counters::add(&self.counters.sent_bytes, sent as u64);
+                self.note_sent(conn, sent);
+                Poll::Ready(Ok(sent))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                conn.flush = Flush::Blocked;
+                self.wait(conn, waiter, context).map(|_| Err(None))
+            }
+            // If it is the connection's, the receiving side tells it too.
+            Err(error) => Poll::Ready(Err(Some(error))),
+        }
     }
 
     fn wait(
