@@ -298,16 +298,15 @@ fn what_was_accepted_leaves_before_the_worker_ends() {
             let recorder = RefCell::new(Some(recorder));
             let make = Box::new(move || Some(Box::new(recorder.take()?) as Box<dyn Protocol>));
             let _kept = match carrier {
-                Carrier::Tcp => {
+                Carrier::Udp => Some(udp::serve(socket, &udp_options, options, 10, make).unwrap()),
+                Carrier::Kcp => {
+                    Some(kcp::serve(socket, &udp_options, &kcp_options(), options, 10, make).unwrap())
+                }
+                _ => {
                     let (peer, _) = off_worker(move || listener.accept().unwrap()).await;
                     let recorder = Recorder::new(&record);
                     Connection::open(Socket::from_fd(peer.into()).unwrap(), options, recorder).unwrap();
                     None
-                }
-                Carrier::Tls12 | Carrier::Tls13 => None,
-                Carrier::Udp => Some(udp::serve(socket, &udp_options, options, 10, make).unwrap()),
-                Carrier::Kcp => {
-                    Some(kcp::serve(socket, &udp_options, &kcp_options(), options, 10, make).unwrap())
                 }
             };
             record.wait_received(BYTES).await;
@@ -317,17 +316,17 @@ fn what_was_accepted_leaves_before_the_worker_ends() {
         corewire_runtime::run(async move {
             let (protocol, options) = (Recorder::new(&Record::default()), options(|_| {}));
             let connection = match carrier {
-                Carrier::Tcp | Carrier::Tls12 | Carrier::Tls13 => {
-                    let socket = std::net::TcpStream::connect(address).unwrap();
-                    socket.set_nonblocking(true).unwrap();
-                    Connection::open(Socket::from_fd(socket.into()).unwrap(), options, protocol).unwrap()
-                }
                 Carrier::Udp => {
                     udp::connect(address, &UdpOptions::default(), options, Box::new(protocol)).unwrap()
                 }
                 Carrier::Kcp => {
                     let protocol = Box::new(protocol);
                     kcp::connect(address, &UdpOptions::default(), &kcp_options(), options, protocol).unwrap()
+                }
+                _ => {
+                    let socket = std::net::TcpStream::connect(address).unwrap();
+                    socket.set_nonblocking(true).unwrap();
+                    Connection::open(Socket::from_fd(socket.into()).unwrap(), options, protocol).unwrap()
                 }
             };
             for _ in 0..BYTES / 1000 {
