@@ -165,7 +165,7 @@ fn a_lost_reply_is_asked_for_again() {
     let client = client(server.uri());
     for n in 0..5_u8 {
         // A machine that is stopped may miss a reply: there are others.
-        let reply = block_on(client.request_with_retries(&[n], Duration::from_millis(20), 300)).unwrap();
+        let reply = block_on(client.request_with_retries(&[n], Duration::from_millis(100), 100)).unwrap();
         assert_eq!(&reply[..], [n]);
     }
     let error = block_on(client.request_with_retries(b"?", Duration::from_millis(5), 2)).unwrap_err();

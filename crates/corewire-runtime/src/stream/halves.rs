@@ -288,8 +288,8 @@ impl WriteHalf {
         self.writer.poll_write_vectored(&mut self.waiter, context, slices)
     }
 
-    #[cfg(feature = "hyper")]
     /// What was written leaves at the end of the tick at the latest, unless the connection is lost.
+    #[cfg(feature = "hyper")]
     pub(super) fn poll_queued(&self) -> Poll<io::Result<()>> {
         let Writer { ends, inbox } = &self.writer;
         Poll::Ready(if ends.connection.is_open() { Ok(()) } else { Err(inbox.error()) })
