@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use corewire::ConnectError;
 use corewire::client::{ClientBuilder, OwnProtocol};
-use corewire::{ConnectError, NetUri};
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
 use corewire_runtime::{JoinHandle, WorkerHandle};
 
@@ -145,7 +145,7 @@ impl ChannelBuilder {
         let Self { mut settings, uris } = self;
         settings.check()?;
         for uri in uris {
-            let server = settings.net.connector(NetUri::parse(&uri)?);
+            let server = settings.connector(&uri)?;
             settings.servers.push(server.load_secrets()?);
         }
         Channel::install(settings, LocalChannel::new)

@@ -6,7 +6,6 @@ use std::task::{Context, Waker};
 
 use corewire::ConnectError;
 use corewire::client::{ClientConnection, ConnectionOwner, Connector, Keep, State};
-use corewire::uri::Scheme;
 use corewire_runtime::{WorkerHandle, WorkerId};
 
 use super::connection::{ChannelConnection, Endpoint, Holder, PoolSlot, close_link};
@@ -278,10 +277,6 @@ impl ConnectionOwner for WeakSlot {
     async fn attempt(&self) -> Result<(), ConnectError> {
         let pool = self.pool.upgrade().ok_or(ConnectError::Stopped)?;
         let connector = pool.next_server(self.slot);
-        // A stream of bytes is needed.
-        if connector.uri().scheme() == Scheme::Udp {
-            return Err(ConnectError::Scheme(Scheme::Udp));
-        }
         let slot = PoolSlot { holder: self.pool.clone(), slot: self.slot };
         connector.connect(|attempt| Endpoint::new(slot.clone(), attempt)).await
     }

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corewire::SettingError;
 use corewire::client::{ClientBuilder, Connector, OwnProtocol};
+use corewire::uri::Scheme;
+use corewire::{ConnectError, NetUri, SettingError};
 use corewire_proto::rpc::{Settings as ProtocolSettings, Version};
 
 use super::interceptor::ClientInterceptor;
@@ -69,9 +70,23 @@ impl Settings {
         self.retry.map_or(Ok(()), |retry| SettingError::if_zero("the attempts of a retry", retry.attempts))
     }
 
+    /// What connects to this address.
+    pub(super) fn connector(&self, address: &str) -> Result<Connector, ConnectError> {
+        Ok(self.net.connector(server_uri(address)?))
+    }
+
     /// Thousandths of tokens that the budget of retries and hedges holds at the most.
     pub(super) fn budget_max(&self) -> u64 {
         u64::from(self.retry.unwrap_or_default().budget) * 1_000
+    }
+}
+
+/// Where a channel is to connect to: by a scheme that carries a stream of bytes. What has none is TCP.
+pub(super) fn server_uri(address: &str) -> Result<NetUri, ConnectError> {
+    let uri = NetUri::parse(address)?;
+    match uri.scheme() {
+        Scheme::Tcp | Scheme::Tls | Scheme::Unix | Scheme::Kcp => Ok(uri),
+        other => Err(ConnectError::Scheme(other)),
     }
 }
 

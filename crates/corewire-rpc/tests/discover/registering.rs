@@ -118,9 +118,12 @@ fn an_endpoint_of_a_scheme_that_is_not_spoken_is_left_out_with_the_reason() {
     let server = unregistered("plain");
     let _lease = put(&registry, "plain", server.local_addrs()[0]);
     eventually("the other one is used", || name(&channel).is_ok_and(|name| name == "plain"));
-    let refused = Channel::to("ws://127.0.0.1:443").build().unwrap_err();
-    assert!(
-        matches!(refused, corewire::ConnectError::Uri(corewire::UriError::UnknownScheme { .. })),
-        "{refused}"
-    );
+    for (uri, says) in [
+        ("ws://127.0.0.1:443", "use tcp, tls"),
+        ("udp://127.0.0.1:443", "use tcp, tls"),
+        ("abc://127.0.0.1:443", "abc"),
+    ] {
+        let refused = Channel::to(uri).build().unwrap_err();
+        assert!(refused.to_string().contains(says), "{refused}");
+    }
 }

@@ -19,7 +19,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Uri(#[from] UriError),
     /// No client for this scheme.
-    #[error("a client cannot connect to \"{}\" yet: use tcp, tls, udp, kcp or unix", .0.as_str())]
+    #[error("a client cannot connect to \"{}\" yet: use tcp, tls, kcp, unix, or udp where no stream is needed", .0.as_str())]
     Scheme(Scheme),
     /// The key that the URI names cannot be had.
     #[error(transparent)]

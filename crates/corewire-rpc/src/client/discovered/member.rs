@@ -4,12 +4,12 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use corewire::uri::Scheme;
-use corewire::{ConnectError, NetUri};
+use corewire::ConnectError;
 use corewire_discovery::Endpoint;
 
 use super::serving::{WatchHealth, Watched};
 use crate::client::pool::Pool;
+use crate::client::settings::server_uri;
 
 /// An endpoint that calls can go to.
 pub(in crate::client) struct Member {
@@ -32,7 +32,7 @@ impl Member {
     /// Why it cannot be connected to.
     pub(super) fn new(id: u64, endpoint: &Endpoint) -> Result<Self, ConnectError> {
         let (instance, address) = (endpoint.instance().clone(), endpoint.address().clone());
-        uri(&address)?;
+        server_uri(&address)?;
         let (pool, position, has_failed) = (OnceCell::new(), Cell::new(0), Cell::new(false));
         Ok(Self { id, instance, address, pool, position, has_failed, watched: OnceCell::new() })
     }
@@ -42,7 +42,7 @@ impl Member {
     pub(super) fn open(&self, of: &Rc<Pool>, health: Option<&WatchHealth>) -> &Rc<Pool> {
         self.pool.get_or_init(|| {
             let mut settings = of.settings.clone();
-            let server = uri(&self.address).map(|uri| settings.net.connector(uri));
+            let server = settings.connector(&self.address);
             settings.servers = server.into_iter().collect();
             if let Some(watched) = health.and_then(|health| health.start(settings.clone(), of)) {
                 self.watched.get_or_init(|| watched);
@@ -76,14 +76,5 @@ impl Member {
 
     pub(super) fn is_at(&self, endpoint: &Endpoint) -> bool {
         self.address == *endpoint.address()
-    }
-}
-
-/// Where to connect to. What has no scheme is TCP.
-fn uri(address: &str) -> Result<NetUri, ConnectError> {
-    let uri = NetUri::parse(address)?;
-    match uri.scheme() {
-        Scheme::Tcp | Scheme::Tls | Scheme::Unix | Scheme::Kcp => Ok(uri),
-        other => Err(ConnectError::Scheme(other)),
     }
 }
