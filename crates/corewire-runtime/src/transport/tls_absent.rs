@@ -14,15 +14,33 @@ use crate::worker::Core;
 
 /// How a server speaks TLS: there is none, as the feature `tls` is off.
 #[derive(Debug, Clone)]
-pub enum ServerTls {}
+pub struct ServerTls(Never);
 
 /// How a client speaks TLS: there is none, as the feature `tls` is off.
 #[derive(Debug, Clone)]
-pub enum ClientTls {}
+pub struct ClientTls(Never);
 
 /// The name of a server.
 #[derive(Debug, Clone)]
-pub enum ServerName {}
+pub struct ServerName(Never);
+
+/// Within the types above, so that code which is written for both cases need not know that it is never reached.
+#[derive(Debug, Clone)]
+enum Never {}
+
+impl ServerTls {
+    /// There is no such configuration.
+    pub const fn never<R>(&self) -> R {
+        match self.0 {}
+    }
+}
+
+impl ClientTls {
+    /// There is no such configuration.
+    pub const fn never<R>(&self) -> R {
+        match self.0 {}
+    }
+}
 
 pub(crate) enum TlsSocket {}
 
@@ -67,11 +85,11 @@ macro_rules! never {
     ($(fn $name:ident(&$($mutable:ident)? $(; $argument:ident: $kind:ty)*) $(-> $result:ty)?;)*) => {
         impl TlsSocket {
             pub(crate) fn server(_: Token, tls: &ServerTls) -> Result<Self, TlsError> {
-                match *tls {}
+                tls.never()
             }
 
             pub(crate) fn client(_: Token, tls: &ClientTls, _: ServerName) -> Result<Self, TlsError> {
-                match *tls {}
+                tls.never()
             }
 
             $(pub(crate) fn $name(&$($mutable)? self $(, $argument: $kind)*) $(-> $result)? {

@@ -7,7 +7,7 @@ pub(super) fn server(_: &TlsFiles) -> Result<ServerTls, TlsConfigError> {
 }
 
 pub(super) fn reload(_: &TlsFiles, server: &ServerTls) -> Result<(), TlsConfigError> {
-    match *server {}
+    server.never()
 }
 
 pub(super) fn client(_: &TlsFiles) -> Result<ClientTls, TlsConfigError> {
@@ -19,5 +19,5 @@ pub(crate) fn system_client() -> Result<ClientTls, TlsConfigError> {
 }
 
 pub(crate) fn name_of(tls: &ClientTls, _: &str) -> Result<ServerName, TlsConfigError> {
-    match *tls {}
+    tls.never()
 }
