@@ -1,4 +1,4 @@
-//! Peers of datagram sockets that mean no good, or end without a word: what they leave behind.
+//! Peers of datagram sockets that mean no good, or end silently: what they leave behind.
 
 #![allow(clippy::unwrap_used)] // a panic is a failed test
 

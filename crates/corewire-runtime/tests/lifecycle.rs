@@ -20,7 +20,7 @@ use corewire_runtime::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Carrier {
+enum Transport {
     Tcp,
     #[cfg(feature = "tls")]
     Tls12,
@@ -31,16 +31,17 @@ enum Carrier {
 }
 
 #[cfg(feature = "tls")]
-const ALL: [Carrier; 5] = [Carrier::Tcp, Carrier::Tls12, Carrier::Tls13, Carrier::Udp, Carrier::Kcp];
+const ALL: [Transport; 5] =
+    [Transport::Tcp, Transport::Tls12, Transport::Tls13, Transport::Udp, Transport::Kcp];
 #[cfg(not(feature = "tls"))]
-const ALL: [Carrier; 3] = [Carrier::Tcp, Carrier::Udp, Carrier::Kcp];
+const ALL: [Transport; 3] = [Transport::Tcp, Transport::Udp, Transport::Kcp];
 /// Those that hold a sender back.
 #[cfg(feature = "tls")]
-const STREAMS: [Carrier; 4] = [Carrier::Tcp, Carrier::Tls12, Carrier::Tls13, Carrier::Kcp];
+const STREAMS: [Transport; 4] = [Transport::Tcp, Transport::Tls12, Transport::Tls13, Transport::Kcp];
 #[cfg(not(feature = "tls"))]
-const STREAMS: [Carrier; 2] = [Carrier::Tcp, Carrier::Kcp];
+const STREAMS: [Transport; 2] = [Transport::Tcp, Transport::Kcp];
 
-impl Carrier {
+impl Transport {
     fn is_stream(self) -> bool {
         self != Self::Udp
     }
@@ -70,9 +71,9 @@ fn kcp_options() -> kcp::KcpOptions {
 
 type MakeAction = Rc<dyn Fn() -> Action>;
 
-/// Serves peers of `carrier` with recorders, which are handed over with their connections as they open.
+/// Serves peers of `transport` with recorders, which are handed over with their connections as they open.
 struct Server {
-    carrier: Carrier,
+    transport: Transport,
     options: Rc<ConnectionOptions>,
     address: Option<SocketAddr>,
     port: Option<UdpPort>,
@@ -81,10 +82,10 @@ struct Server {
 }
 
 impl Server {
-    fn new(carrier: Carrier, options: Rc<ConnectionOptions>, action: MakeAction) -> Self {
+    fn new(transport: Transport, options: Rc<ConnectionOptions>, action: MakeAction) -> Self {
         let opened: Rc<RefCell<Vec<(Connection, Record)>>> = Rc::default();
-        let mut server = Self { carrier, options, address: None, port: None, opened, action };
-        if carrier.is_datagram_socket() {
+        let mut server = Self { transport, options, address: None, port: None, opened, action };
+        if transport.is_datagram_socket() {
             let udp_options = UdpOptions::default();
             let socket = open("127.0.0.1:0".parse().unwrap(), &udp_options).unwrap();
             server.address = socket.local_addr().unwrap().as_socket();
@@ -92,8 +93,8 @@ impl Server {
             let make = Box::new(move || Some(Box::new(recorder(&opened, &action)) as Box<dyn Protocol>));
             let options = server.options.clone();
             server.port = Some(
-                match carrier {
-                    Carrier::Kcp => kcp::serve(socket, &udp_options, &kcp_options(), options, 100, make),
+                match transport {
+                    Transport::Kcp => kcp::serve(socket, &udp_options, &kcp_options(), options, 100, make),
                     _ => udp::serve(socket, &udp_options, options, 100, make),
                 }
                 .unwrap(),
@@ -120,16 +121,16 @@ impl Server {
         let mut protocol = Recorder::new(&peer_record);
         protocol.stays_open = true;
         let udp_options = UdpOptions::default();
-        let peer = match (self.carrier, self.address) {
-            (Carrier::Kcp, Some(address)) => {
+        let peer = match (self.transport, self.address) {
+            (Transport::Kcp, Some(address)) => {
                 kcp::connect(address, &udp_options, &kcp_options(), peer_options, Box::new(protocol)).unwrap()
             }
-            (Carrier::Udp, Some(address)) => {
+            (Transport::Udp, Some(address)) => {
                 udp::connect(address, &udp_options, peer_options, Box::new(protocol)).unwrap()
             }
             _ => {
                 let served = recorder(&self.opened, &self.action);
-                stream_pair(self.carrier, self.options.clone(), served, peer_options, protocol).1
+                stream_pair(self.transport, self.options.clone(), served, peer_options, protocol).1
             }
         };
         peer.send(b"hello").unwrap();
@@ -139,7 +140,7 @@ impl Server {
 
 /// Both ends of a connection on a socket of its own.
 fn stream_pair(
-    carrier: Carrier,
+    transport: Transport,
     options: Rc<ConnectionOptions>,
     protocol: impl Protocol,
     peer_options: Rc<ConnectionOptions>,
@@ -150,9 +151,9 @@ fn stream_pair(
     peer.set_nonblocking(true).unwrap();
     let peer = Socket::from_fd(peer.into()).unwrap();
     #[cfg(feature = "tls")]
-    if let Carrier::Tls12 | Carrier::Tls13 = carrier {
+    if let Transport::Tls12 | Transport::Tls13 = transport {
         let authority = tls::Authority::new();
-        let versions = if carrier == Carrier::Tls12 { tls::ONLY_12 } else { tls::ONLY_13 };
+        let versions = if transport == Transport::Tls12 { tls::ONLY_12 } else { tls::ONLY_13 };
         let (server, client) = (authority.server(versions), authority.client(versions));
         let name = tls::name("localhost");
         return (
@@ -160,7 +161,7 @@ fn stream_pair(
             Connection::open_connecting_tls(peer, &client, name, peer_options, peer_protocol).unwrap(),
         );
     }
-    assert_eq!(carrier, Carrier::Tcp);
+    assert_eq!(transport, Transport::Tcp);
     (
         Connection::open(socket, options, protocol).unwrap(),
         Connection::open(peer, peer_options, peer_protocol).unwrap(),
@@ -177,13 +178,13 @@ fn recorder(opened: &Rc<RefCell<Vec<(Connection, Record)>>>, action: &MakeAction
     })
 }
 
-async fn pair_with(carrier: Carrier, change: impl FnOnce(&mut ConnectionOptions)) -> Pair {
-    let server = Server::new(carrier, options(change), Rc::new(|| Box::new(|_, _| {})));
+async fn pair_with(transport: Transport, change: impl FnOnce(&mut ConnectionOptions)) -> Pair {
+    let server = Server::new(transport, options(change), Rc::new(|| Box::new(|_, _| {})));
     server.accept(options(|_| {})).await
 }
 
-async fn pair(carrier: Carrier) -> Pair {
-    pair_with(carrier, |_| {}).await
+async fn pair(transport: Transport) -> Pair {
+    pair_with(transport, |_| {}).await
 }
 
 impl Pair {
@@ -202,17 +203,17 @@ impl Pair {
 }
 
 /// Runs a test over each of these.
-fn over<F: Future<Output = ()> + 'static>(carriers: &[Carrier], test: impl Fn(Carrier) -> F) {
-    for carrier in carriers {
-        eprintln!("over {carrier:?}");
-        run(test(*carrier));
+fn over<F: Future<Output = ()> + 'static>(transports: &[Transport], test: impl Fn(Transport) -> F) {
+    for transport in transports {
+        eprintln!("over {transport:?}");
+        run(test(*transport));
     }
 }
 
 #[test]
 fn what_was_sent_before_a_close_arrives_and_the_reason_given_is_told_once() {
-    over(&ALL, |carrier| async move {
-        let pair = pair(carrier).await;
+    over(&ALL, |transport| async move {
+        let pair = pair(transport).await;
         for _ in 0..50 {
             pair.connection.send(&[1; 1000]).unwrap();
         }
@@ -221,7 +222,7 @@ fn what_was_sent_before_a_close_arrives_and_the_reason_given_is_told_once() {
         assert!(!pair.connection.is_open());
         assert!(pair.connection.send(b"more").is_err());
         pair.peer_record.wait_received(50_000).await;
-        if carrier.is_stream() {
+        if transport.is_stream() {
             pair.peer_record.wait_for("read closed").await;
             pair.peer.close();
         }
@@ -235,9 +236,9 @@ fn what_was_sent_before_a_close_arrives_and_the_reason_given_is_told_once() {
 
 #[test]
 fn an_abort_does_not_wait_and_its_reason_replaces_that_of_a_close_that_it_cuts_short() {
-    over(&ALL, |carrier| async move {
-        let pair = pair(carrier).await;
-        if carrier.is_stream() {
+    over(&ALL, |transport| async move {
+        let pair = pair(transport).await;
+        if transport.is_stream() {
             pair.back_up(500_000).await;
         }
         pair.connection.send(b"last").unwrap();
@@ -251,28 +252,28 @@ fn an_abort_does_not_wait_and_its_reason_replaces_that_of_a_close_that_it_cuts_s
 
 #[test]
 fn a_close_that_the_peer_does_not_let_end_is_cut_after_its_time() {
-    over(&STREAMS, |carrier| async move {
+    over(&STREAMS, |transport| async move {
         let limit = Duration::from_millis(60);
-        let pair = pair_with(carrier, |options| options.close_timeout = limit).await;
+        let pair = pair_with(transport, |options| options.close_timeout = limit).await;
         pair.back_up(500_000).await;
         let begun = corewire_runtime::now();
         pair.connection.close();
         let reason = pair.record.wait_for("closed").await;
-        assert!(reason.contains("the peer did not take the last"), "{carrier:?}: {reason}");
+        assert!(reason.contains("the peer did not take the last"), "{transport:?}: {reason}");
         assert!(corewire_runtime::now() - begun >= limit);
     });
 }
 
 #[test]
 fn connections_that_live_at_the_end_of_their_worker_are_told() {
-    for carrier in ALL {
+    for transport in ALL {
         let records = corewire_runtime::run(async move {
-            let pair = pair(carrier).await;
+            let pair = pair(transport).await;
             (pair.record, pair.peer_record)
         })
         .unwrap();
-        assert_eq!(records.0.count("closed: shut down"), 1, "{carrier:?}: {:?}", records.0.log());
-        assert_eq!(records.1.count("closed: shut down"), 1, "{carrier:?}: {:?}", records.1.log());
+        assert_eq!(records.0.count("closed: shut down"), 1, "{transport:?}: {:?}", records.0.log());
+        assert_eq!(records.1.count("closed: shut down"), 1, "{transport:?}: {:?}", records.1.log());
     }
 }
 
@@ -280,7 +281,7 @@ fn connections_that_live_at_the_end_of_their_worker_are_told() {
 fn what_was_accepted_leaves_before_the_worker_ends() {
     const BYTES: usize = 300_000;
     // What TLS is to send counts as with TCP.
-    for carrier in [Carrier::Tcp, Carrier::Udp, Carrier::Kcp] {
+    for transport in [Transport::Tcp, Transport::Udp, Transport::Kcp] {
         let served = Runtime::builder().workers(1).build().unwrap();
         let (give, address) = std::sync::mpsc::channel();
         let received = served.handle().spawn_on(0, move || async move {
@@ -290,16 +291,16 @@ fn what_was_accepted_leaves_before_the_worker_ends() {
             let mut udp_options = UdpOptions::default();
             udp_options.receive_buffer_size = Some(4 << 20);
             let socket = open("127.0.0.1:0".parse().unwrap(), &udp_options).unwrap();
-            let address = match carrier {
-                Carrier::Tcp => listener.local_addr().unwrap(),
+            let address = match transport {
+                Transport::Tcp => listener.local_addr().unwrap(),
                 _ => socket.local_addr().unwrap().as_socket().unwrap(),
             };
             give.send(address).unwrap();
             let recorder = RefCell::new(Some(recorder));
             let make = Box::new(move || Some(Box::new(recorder.take()?) as Box<dyn Protocol>));
-            let _kept = match carrier {
-                Carrier::Udp => Some(udp::serve(socket, &udp_options, options, 10, make).unwrap()),
-                Carrier::Kcp => {
+            let _kept = match transport {
+                Transport::Udp => Some(udp::serve(socket, &udp_options, options, 10, make).unwrap()),
+                Transport::Kcp => {
                     Some(kcp::serve(socket, &udp_options, &kcp_options(), options, 10, make).unwrap())
                 }
                 _ => {
@@ -315,11 +316,11 @@ fn what_was_accepted_leaves_before_the_worker_ends() {
         let address = address.recv().unwrap();
         corewire_runtime::run(async move {
             let (protocol, options) = (Recorder::new(&Record::default()), options(|_| {}));
-            let connection = match carrier {
-                Carrier::Udp => {
+            let connection = match transport {
+                Transport::Udp => {
                     udp::connect(address, &UdpOptions::default(), options, Box::new(protocol)).unwrap()
                 }
-                Carrier::Kcp => {
+                Transport::Kcp => {
                     let protocol = Box::new(protocol);
                     kcp::connect(address, &UdpOptions::default(), &kcp_options(), options, protocol).unwrap()
                 }
@@ -334,16 +335,16 @@ fn what_was_accepted_leaves_before_the_worker_ends() {
             }
         })
         .unwrap();
-        assert_eq!(received.unwrap().join().unwrap(), BYTES, "{carrier:?}");
+        assert_eq!(received.unwrap().join().unwrap(), BYTES, "{transport:?}");
     }
 }
 
 #[test]
 fn a_shutdown_waits_for_a_peer_that_takes_nothing_no_longer_than_it_may() {
-    for carrier in STREAMS {
+    for transport in STREAMS {
         let runtime = Runtime::builder().workers(1).build().unwrap();
         let stuck = runtime.handle().spawn_on(0, move || async move {
-            let pair = pair(carrier).await;
+            let pair = pair(transport).await;
             pair.back_up(500_000).await;
             std::mem::forget(pair);
         });
@@ -351,14 +352,14 @@ fn a_shutdown_waits_for_a_peer_that_takes_nothing_no_longer_than_it_may() {
         let begun = std::time::Instant::now();
         // Without it a worker waits for 1 s.
         runtime.shutdown(PATIENCE);
-        assert!(begun.elapsed() < PATIENCE / 2, "{carrier:?}");
+        assert!(begun.elapsed() < PATIENCE / 2, "{transport:?}");
     }
 }
 
 #[test]
 fn a_paused_connection_is_given_nothing_and_a_datagram_for_it_is_dropped() {
-    over(&ALL, |carrier| async move {
-        let pair = pair(carrier).await;
+    over(&ALL, |transport| async move {
+        let pair = pair(transport).await;
         pair.connection.pause_receive();
         pair.connection.pause_receive();
         pair.peer.send(b" one").unwrap();
@@ -368,15 +369,15 @@ fn a_paused_connection_is_given_nothing_and_a_datagram_for_it_is_dropped() {
         pair.peer.send(b" two").unwrap();
         pair.record.wait_received(9).await;
         some_ticks(5).await;
-        let expected: &[u8] = if carrier.is_stream() { b"hello one two" } else { b"hello two" };
-        assert_eq!(pair.record.received(), expected, "{carrier:?}");
+        let expected: &[u8] = if transport.is_stream() { b"hello one two" } else { b"hello two" };
+        assert_eq!(pair.record.received(), expected, "{transport:?}");
     });
 }
 
 #[test]
 fn the_end_of_the_peer_is_told_behind_what_it_sent_also_after_a_pause() {
-    over(&STREAMS, |carrier| async move {
-        let pair = pair(carrier).await;
+    over(&STREAMS, |transport| async move {
+        let pair = pair(transport).await;
         pair.connection.pause_receive();
         pair.peer.send(&[3; 20_000]).unwrap();
         pair.peer.shutdown_write();
@@ -393,7 +394,7 @@ fn the_end_of_the_peer_is_told_behind_what_it_sent_also_after_a_pause() {
 
 #[test]
 fn a_panicking_handler_closes_its_connection_and_no_other() {
-    over(&ALL, |carrier| async move {
+    over(&ALL, |transport| async move {
         let action: MakeAction = Rc::new(|| {
             let mut calls = 0;
             Box::new(move |what, connection| {
@@ -404,7 +405,7 @@ fn a_panicking_handler_closes_its_connection_and_no_other() {
                 }
             })
         });
-        let server = Server::new(carrier, options(|_| {}), action);
+        let server = Server::new(transport, options(|_| {}), action);
         let first = server.accept(options(|_| {})).await;
         let second = server.accept(options(|_| {})).await;
         first.peer_record.wait_received(3).await;
@@ -420,10 +421,10 @@ fn a_panicking_handler_closes_its_connection_and_no_other() {
 #[test]
 fn near_the_memory_limit_the_largest_is_paused_and_over_it_closed() {
     const LIMIT: usize = 8 << 20;
-    for carrier in ALL {
+    for transport in ALL {
         let runtime = Runtime::builder().workers(1).memory_limit(LIMIT).build().unwrap();
         let test = runtime.handle().spawn(move || async move {
-            let server = Server::new(carrier, options(|_| {}), Rc::new(|| Box::new(|_, _| {})));
+            let server = Server::new(transport, options(|_| {}), Rc::new(|| Box::new(|_, _| {})));
             let large = server.accept(options(|_| {})).await;
             let small = server.accept(options(|_| {})).await;
             let mut held = large.connection.charge(MemoryKind::Payload, LIMIT - LIMIT / 16);
@@ -432,14 +433,14 @@ fn near_the_memory_limit_the_largest_is_paused_and_over_it_closed() {
             small.peer.send(b" a little").unwrap();
             small.record.wait_received(14).await;
             some_ticks(20).await;
-            assert_eq!(large.record.received(), b"hello", "{carrier:?}: it is paused");
+            assert_eq!(large.record.received(), b"hello", "{transport:?}: it is paused");
             held.set(0);
             some_ticks(30).await;
             large.peer.send(b" again").unwrap();
             large.record.wait_received(11).await;
             held.set(LIMIT + LIMIT / 4);
             let reason = large.record.wait_for("closed").await;
-            assert!(reason.contains(&format!("limit of {LIMIT}")), "{carrier:?}: {reason}");
+            assert!(reason.contains(&format!("limit of {LIMIT}")), "{transport:?}: {reason}");
             assert!(small.connection.is_open());
         });
         let test = test.unwrap();
@@ -450,11 +451,11 @@ fn near_the_memory_limit_the_largest_is_paused_and_over_it_closed() {
 #[test]
 fn near_the_memory_limit_new_peers_of_a_datagram_socket_are_refused() {
     const LIMIT: usize = 8 << 20;
-    for carrier in [Carrier::Udp, Carrier::Kcp] {
+    for transport in [Transport::Udp, Transport::Kcp] {
         let runtime = Runtime::builder().workers(1).memory_limit(LIMIT).build().unwrap();
         let handle = runtime.handle().clone();
         let test = runtime.handle().spawn(move || async move {
-            let server = Server::new(carrier, options(|_| {}), Rc::new(|| Box::new(|_, _| {})));
+            let server = Server::new(transport, options(|_| {}), Rc::new(|| Box::new(|_, _| {})));
             let known = server.accept(options(|_| {})).await;
             let held = known.connection.charge(MemoryKind::Payload, LIMIT - LIMIT / 16);
             some_ticks(2).await;
@@ -462,7 +463,7 @@ fn near_the_memory_limit_new_peers_of_a_datagram_socket_are_refused() {
             while handle.stats().refused == 0 {
                 some_ticks(1).await;
             }
-            assert_eq!(server.opened.borrow().len(), 1, "{carrier:?}");
+            assert_eq!(server.opened.borrow().len(), 1, "{transport:?}");
             drop((held, refused));
             some_ticks(30).await;
             server.accept(options(|_| {})).await;
@@ -473,10 +474,10 @@ fn near_the_memory_limit_new_peers_of_a_datagram_socket_are_refused() {
 
 #[test]
 fn a_silent_peer_is_closed_and_one_that_talks_is_not() {
-    over(&ALL, |carrier| async move {
+    over(&ALL, |transport| async move {
         let idle = Duration::from_millis(500);
         for _ in 0..20 {
-            let pair = pair_with(carrier, |options| options.idle_timeout = Some(idle)).await;
+            let pair = pair_with(transport, |options| options.idle_timeout = Some(idle)).await;
             let begun = std::time::Instant::now();
             let (mut last, mut widest) = (begun, Duration::ZERO);
             while begun.elapsed() < idle + idle / 4 && pair.connection.is_open() {
@@ -494,7 +495,7 @@ fn a_silent_peer_is_closed_and_one_that_talks_is_not() {
                 return;
             }
             // On a machine that stops for so long it was silent: once more.
-            assert!(widest > idle / 2, "{carrier:?}: closed, though it talked every {widest:?} at least");
+            assert!(widest > idle / 2, "{transport:?}: closed, though it talked every {widest:?} at least");
         }
         panic!("this machine is too busy for this test");
     });
@@ -502,7 +503,7 @@ fn a_silent_peer_is_closed_and_one_that_talks_is_not() {
 
 #[test]
 fn a_peer_whose_frame_does_not_come_is_closed_where_frames_can_be_awaited() {
-    over(&ALL, |carrier| async move {
+    over(&ALL, |transport| async move {
         let action: MakeAction = Rc::new(|| {
             Box::new(|what, connection| {
                 if what == "open" {
@@ -512,9 +513,9 @@ fn a_peer_whose_frame_does_not_come_is_closed_where_frames_can_be_awaited() {
         });
         let time = Duration::from_millis(50);
         let server =
-            Server::new(carrier, options(|options| options.first_frame_timeout = Some(time)), action);
+            Server::new(transport, options(|options| options.first_frame_timeout = Some(time)), action);
         let pair = server.accept(options(|_| {})).await;
-        if carrier.is_stream() {
+        if transport.is_stream() {
             let reason = pair.record.wait_for("closed").await;
             assert!(reason.contains("no whole frame arrived within 50ms"), "{reason}");
         } else {
@@ -527,28 +528,28 @@ fn a_peer_whose_frame_does_not_come_is_closed_where_frames_can_be_awaited() {
 
 #[test]
 fn a_peer_that_does_not_read_is_closed() {
-    over(&STREAMS, |carrier| async move {
+    over(&STREAMS, |transport| async move {
         let rate = RateMin { bytes_per_second: 100_000, window: Duration::from_millis(100) };
-        let pair = pair_with(carrier, |options| options.rate_min = Some(rate)).await;
+        let pair = pair_with(transport, |options| options.rate_min = Some(rate)).await;
         pair.back_up(500_000).await;
         let reason = pair.record.wait_for("closed").await;
-        assert!(reason.contains("less than the least rate"), "{carrier:?}: {reason}");
+        assert!(reason.contains("less than the least rate"), "{transport:?}: {reason}");
     });
 }
 
 #[test]
 fn a_peer_that_leaves_answers_unread_is_held_back_and_senders_wait_for_it() {
-    over(&STREAMS, |carrier| async move {
+    over(&STREAMS, |transport| async move {
         let marks = |options: &mut ConnectionOptions| {
             (options.high_water, options.low_water) = (100_000, 20_000);
         };
-        let pair = pair_with(carrier, marks).await;
+        let pair = pair_with(transport, marks).await;
         pair.back_up(200_000).await;
         assert!(poll_once(pair.connection.send_ready()).await.is_none());
         assert!(poll_once(pair.connection.flushed()).await.is_none());
         pair.peer.send(b" more").unwrap();
         some_ticks(30).await;
-        assert_eq!(pair.record.received(), b"hello", "{carrier:?}: it does not read, nor is it read from");
+        assert_eq!(pair.record.received(), b"hello", "{transport:?}: it does not read, nor is it read from");
         pair.peer.resume_receive();
         pair.connection.send_ready().await.unwrap();
         pair.connection.flushed().await.unwrap();
@@ -559,24 +560,24 @@ fn a_peer_that_leaves_answers_unread_is_held_back_and_senders_wait_for_it() {
 
 #[test]
 fn a_connection_that_is_held_back_keeps_its_worker_from_nothing_and_lets_it_sleep() {
-    over(&STREAMS, |carrier| async move {
-        let pair = pair(carrier).await;
+    over(&STREAMS, |transport| async move {
+        let pair = pair(transport).await;
         pair.back_up(500_000).await;
         let before = pair.connection.tick();
         corewire_runtime::sleep(Duration::from_millis(200)).await;
         let turns = pair.connection.tick() - before;
-        assert!(turns < 500, "{carrier:?}: {turns} turns of the loop while nothing happens");
+        assert!(turns < 500, "{transport:?}: {turns} turns of the loop while nothing happens");
     });
 }
 
 #[test]
 fn a_send_is_flushed_within_its_tick() {
-    over(&ALL, |carrier| async move {
-        let pair = pair(carrier).await;
+    over(&ALL, |transport| async move {
+        let pair = pair(transport).await;
         pair.connection.send(&[9; 100]).unwrap();
         let tick = pair.connection.tick();
         pair.connection.flushed().await.unwrap();
-        assert!(pair.connection.tick() <= tick + 1, "{carrier:?}");
+        assert!(pair.connection.tick() <= tick + 1, "{transport:?}");
         pair.peer_record.wait_received(100).await;
     });
 }
@@ -602,7 +603,7 @@ impl Protocol for Counts {
 
 #[test]
 fn the_rest_of_a_stream_s_quota_is_deferred_and_a_datagram_is_decoded_whole() {
-    over(&ALL, |carrier| async move {
+    over(&ALL, |transport| async move {
         let record = Record::default();
         let frames_in_call: Rc<RefCell<Vec<usize>>> = Rc::default();
         let make = {
@@ -610,13 +611,13 @@ fn the_rest_of_a_stream_s_quota_is_deferred_and_a_datagram_is_decoded_whole() {
             move || Counts { record: record.clone(), frames_in_call: frames_in_call.clone() }
         };
         let udp_options = UdpOptions::default();
-        let (_server, peer) = match carrier {
-            Carrier::Udp | Carrier::Kcp => {
+        let (_server, peer) = match transport {
+            Transport::Udp | Transport::Kcp => {
                 let socket = open("127.0.0.1:0".parse().unwrap(), &udp_options).unwrap();
                 let address = socket.local_addr().unwrap().as_socket().unwrap();
                 let make = Box::new(move || Some(Box::new(make()) as Box<dyn Protocol>));
                 let protocol = Box::new(Recorder::new(&Record::default()));
-                let peer = if carrier == Carrier::Udp {
+                let peer = if transport == Transport::Udp {
                     udp::serve(socket, &udp_options, options(|_| {}), 10, make).unwrap();
                     udp::connect(address, &udp_options, options(|_| {}), protocol)
                 } else {
@@ -638,10 +639,10 @@ fn the_rest_of_a_stream_s_quota_is_deferred_and_a_datagram_is_decoded_whole() {
             some_ticks(1).await;
         }
         let got: Vec<u8> = record.log().iter().map(|number| number.parse().unwrap()).collect();
-        assert!(got == sent, "{carrier:?}: in order, each once");
+        assert!(got == sent, "{transport:?}: in order, each once");
         let calls = frames_in_call.borrow();
-        if carrier.is_stream() {
-            assert!(calls.iter().all(|frames| *frames <= 512), "{carrier:?}: {calls:?}");
+        if transport.is_stream() {
+            assert!(calls.iter().all(|frames| *frames <= 512), "{transport:?}: {calls:?}");
         } else {
             assert_eq!(*calls, [20_000]);
         }
@@ -650,7 +651,7 @@ fn the_rest_of_a_stream_s_quota_is_deferred_and_a_datagram_is_decoded_whole() {
 
 #[test]
 fn one_greedy_peer_of_a_shared_socket_leaves_the_others_their_turn() {
-    over(&[Carrier::Udp, Carrier::Kcp], |carrier| async move {
+    over(&[Transport::Udp, Transport::Kcp], |transport| async move {
         let action: MakeAction = Rc::new(|| {
             Box::new(|what, connection| {
                 if what == "received" {
@@ -658,7 +659,7 @@ fn one_greedy_peer_of_a_shared_socket_leaves_the_others_their_turn() {
                 }
             })
         });
-        let server = Server::new(carrier, options(|_| {}), action);
+        let server = Server::new(transport, options(|_| {}), action);
         let greedy = server.accept(options(|_| {})).await;
         let polite = server.accept(options(|_| {})).await;
         polite.peer_record.wait_received(3).await;
@@ -677,16 +678,16 @@ fn one_greedy_peer_of_a_shared_socket_leaves_the_others_their_turn() {
 
 #[test]
 fn the_connections_of_a_closed_socket_are_told_the_end() {
-    over(&[Carrier::Udp, Carrier::Kcp], |carrier| async move {
-        let pair = pair(carrier).await;
+    over(&[Transport::Udp, Transport::Kcp], |transport| async move {
+        let pair = pair(transport).await;
         pair.port.unwrap().close();
-        assert_eq!(pair.record.wait_for("closed").await, "closed: shut down", "{carrier:?}");
+        assert_eq!(pair.record.wait_for("closed").await, "closed: shut down", "{transport:?}");
     });
 }
 
 #[test]
 fn a_client_s_connection_to_a_closed_port_ends_with_the_refusal() {
-    over(&[Carrier::Udp, Carrier::Kcp], |carrier| async move {
+    over(&[Transport::Udp, Transport::Kcp], |transport| async move {
         let gone = UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = gone.local_addr().unwrap();
         drop(gone);
@@ -694,12 +695,12 @@ fn a_client_s_connection_to_a_closed_port_ends_with_the_refusal() {
         let record = Record::default();
         let protocol = Box::new(Recorder::new(&record));
         let udp_options = UdpOptions::default();
-        let connection = match carrier {
-            Carrier::Kcp => kcp::connect(address, &udp_options, &kcp_options(), options(|_| {}), protocol),
+        let connection = match transport {
+            Transport::Kcp => kcp::connect(address, &udp_options, &kcp_options(), options(|_| {}), protocol),
             _ => udp::connect(address, &udp_options, options(|_| {}), protocol),
         };
         connection.unwrap().send(b"anybody there?").unwrap();
         let reason = record.wait_for("closed").await;
-        assert!(reason.contains("refused"), "{carrier:?}: {reason}");
+        assert!(reason.contains("refused"), "{transport:?}: {reason}");
     });
 }

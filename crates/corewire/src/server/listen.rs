@@ -375,7 +375,7 @@ fn no_address() -> ServerError {
     failed("any address", io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// With `SO_REUSEPORT` the kernel would let two servers share a port without a word: first make sure that nobody
+/// With `SO_REUSEPORT` the kernel would let two servers share a port silently: first make sure that nobody
 /// has it.
 fn listen_exclusively(address: SocketAddr, options: &ListenOptions) -> io::Result<Socket> {
     if options.reuse_port && address.port() != 0 {
